@@ -1,0 +1,1 @@
+"""Build and checks of the generated notebooks."""
