@@ -1,0 +1,153 @@
+"""Build everything that is generated: `python -m tools.build [STEM…] [--check] [--force]`."""
+
+import argparse
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools import notebook as files
+from tools import normalise, percent
+from tools.assemble import assemble
+from tools.project import EXECUTED, BuildError, Project, Target
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the build did with one notebook: "unchanged", "refreshed" (no execution) or "executed", and notes."""
+
+    target: Target
+    action: str
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+
+def existing(path: Path) -> dict | None:
+    """The notebook at `path`, or None when there is none that can be read."""
+    try:
+        return files.load(path)
+    except (OSError, ValueError):
+        return None
+
+
+def reusable(old: dict | None, fresh: dict) -> bool:
+    """Whether the stored outputs of `old` are those of `fresh`: same source, same modules, same code, outputs untouched."""
+    if old is None:
+        return False
+    provenance = old.get("metadata", {}).get("ampedu", {})
+    same = all(provenance.get(key) == fresh["metadata"]["ampedu"][key] for key in ("source_sha256", "modules"))
+    code = [[(c["id"], c["source"]) for c in nb["cells"] if c["cell_type"] == "code"] for nb in (old, fresh)]
+    return same and code[0] == code[1] and provenance.get("outputs_sha256") == normalise.digest(old)
+
+
+def with_outputs(fresh: dict, executed: dict) -> dict:
+    """`fresh` with the normalised outputs of `executed`, cell by cell."""
+    pairs = zip(fresh["cells"], executed["cells"], strict=True)
+    count = 0
+    for cell, done in pairs:
+        if cell["cell_type"] == "code":
+            count += 1
+            cell["execution_count"] = count
+            cell["outputs"] = normalise.outputs(done["outputs"], count)
+    fresh["metadata"]["ampedu"]["outputs_sha256"] = normalise.digest(fresh)
+    return fresh
+
+
+def execute(project: Project, target: Target, fresh: dict, lines: list[int]) -> dict:
+    """Run `fresh` and return it with outputs. Raises BuildError that names the line of the source and the cure."""
+    from tools import execute as runner
+
+    source = project.name(target.source)
+    try:
+        done = runner.run(fresh, project.root)
+    except runner.CellError as error:
+        raise BuildError(f"{_place(source, fresh, lines, error.index, error.line)}: {error.text}") from None
+    except runner.NotebookTimeout as error:
+        raise BuildError(f"{source}: {error}; make the notebook shorter or find the cell that does not end.") from None
+    except RuntimeError as error:
+        raise BuildError(f"{source}: {error}") from None
+    built = with_outputs(fresh, done)
+    problems = []
+    for index, cell in enumerate(built["cells"]):
+        for problem in normalise.problems(cell.get("outputs", [])):
+            problems.append(f"{_place(source, fresh, lines, index, 1)}: {problem}")
+    if problems:
+        raise BuildError("\n".join(problems))
+    return built
+
+
+def build_notebook(project: Project, target: Target, force: bool = False) -> Result:
+    """Bring one notebook up to date; executes it only when it must (or with `force`)."""
+    start = time.perf_counter()
+    script = percent.read(target.source, project.name(target.source))
+    fresh, lines = assemble(project, target, script)
+    action, notes = "refreshed", []
+    if target.kind in EXECUTED:
+        old = existing(target.path)
+        reuse = reusable(old, fresh)
+        if reuse and not force:
+            fresh = with_outputs(fresh, old)
+        else:
+            action, fresh = "executed", execute(project, target, fresh, lines)
+            if reuse:
+                notes = _unexpected_changes(project, target, old, fresh)
+    changed = files.write_text(target.path, files.dumps(fresh))
+    if action == "refreshed" and not changed:
+        action = "unchanged"
+    return Result(target, action, time.perf_counter() - start, tuple(notes))
+
+
+def _place(source: str, notebook: dict, lines: list[int], index: int, line: int) -> str:
+    ident = notebook["cells"][index]["id"]
+    if not lines[index]:
+        return f"{source}, setup cell ({ident})"
+    return f"{source}, line {lines[index] + line - 1} (cell {ident})"
+
+
+def _unexpected_changes(project: Project, target: Target, old: dict, new: dict) -> list[str]:
+    """Notes on cells whose outputs changed in a forced run although they are not tagged `measured`."""
+    notes = []
+    for before, after in zip(old["cells"], new["cells"]):
+        if before.get("outputs") != after.get("outputs") and "measured" not in after["metadata"].get("tags", []):
+            notes.append(
+                f"{project.name(target.path)}, cell {after['id']}: the outputs differ from the stored ones; "
+                'make the cell reproducible or tag it "measured".'
+            )
+    return notes
+
+
+def build(project: Project, stems: tuple[str, ...] = (), force: bool = False) -> list[str]:
+    """Build all notebooks (or those of `stems`), print one line each, and return the problems."""
+    problems = []
+    for target in project.targets(stems):
+        try:
+            result = build_notebook(project, target, force)
+        except BuildError as error:
+            problems += str(error).split("\n")
+            print(f"failed      {project.name(target.path)}")
+            continue
+        print(f"{result.action:<11} {project.name(target.path)}  {result.seconds:.1f} s")
+        for note in result.notes:
+            print(f"  note: {note}")
+    return problems
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tools.build", description="Build the generated notebooks and data.")
+    parser.add_argument("stems", nargs="*", metavar="STEM", help="build only these, for example 01_bit_layouts")
+    parser.add_argument("--check", action="store_true", help="build nothing; fail on a stale or hand-edited file")
+    parser.add_argument("--force", action="store_true", help="execute every notebook, also the unchanged ones")
+    options = parser.parse_args(arguments)
+    project = Project(Path(__file__).resolve().parent.parent)
+    try:
+        problems = build(project, tuple(options.stems), options.force)
+    except BuildError as error:
+        problems = str(error).split("\n")
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
