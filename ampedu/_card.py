@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ampedu.device import Machine
 
 # Colors are inherited, so that the card follows the light or dark theme around it.
-BOX = "border:1px solid rgba(128,128,128,.5);border-left:4px solid #0072B2;border-radius:4px;padding:.4em .8em;max-width:46em"
+BOX = "border:1px solid rgba(128,128,128,.5);border-left:4px solid #0072B2;padding:.4em .8em;max-width:46em"
 HEAD = "text-align:left;vertical-align:top;font-weight:600;padding:.1em 1em .1em 0;white-space:nowrap"
 CELL = "text-align:left;vertical-align:top;padding:.1em 0"
 
@@ -34,7 +34,8 @@ def rows(machine: Machine) -> list[tuple[str, str]]:
     ]
     if machine.backend in ("cuda", "rocm"):
         found.append(("TF32", f"{machine.tf32}; float32 products now: {product_precision(machine)}"))
-    found.append(("Software", f"torch {machine.torch}, Python {machine.python}, {machine.threads} of {machine.cores} cores"))
+    software = f"torch {machine.torch}, Python {machine.python}, {machine.threads} of {machine.cores} cores"
+    found.append(("Software", software))
     found.append(("Measured here", " ".join(machine.measures)))
     if machine.elsewhere:
         found.append(("Not here", " ".join(machine.elsewhere)))
@@ -80,11 +81,15 @@ class Card:
 
 
 def show(machine: Machine, note: str | None) -> None:
-    """Displays the card; prints it where there is no IPython."""
-    card = Card(as_html(machine, note), as_text(machine, note))
+    """Displays the card of `machine`."""
+    display(Card(as_html(machine, note), as_text(machine, note)))
+
+
+def display(card: Card) -> None:
+    """Displays with IPython; prints the plain text where there is none."""
     try:
-        from IPython.display import display
+        from IPython.display import display as display_in_notebook
     except ImportError:
         print(card)
     else:
-        display(card)
+        display_in_notebook(card)

@@ -1,4 +1,4 @@
-"""Raw facts about the machine, as the system and torch report them. Reads only; ``ampedu.device`` draws the conclusions."""
+"""Raw facts about the machine, as the system and torch report them; ``ampedu.device`` draws the conclusions."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def cpu_name(system: str) -> str:
     """The processor's name, or its architecture where the system does not tell the name."""
     if system == "Linux":
         text = _read_text("/proc/cpuinfo")
-        match = re.search(r"^model name\s*:\s*(.+)$", text, re.M)
+        match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
         if match:
             return match.group(1).strip()
     elif system == "Darwin":
@@ -137,14 +137,14 @@ def cpu_flags(system: str) -> frozenset[str] | None:
 
 def parse_cpuinfo(text: str) -> frozenset[str] | None:
     """The flags in the text of /proc/cpuinfo: the line "flags" on x86, "Features" on Arm; None if there is neither."""
-    match = re.search(r"^(?:flags|Features)\s*:\s*(.*)$", text, re.M)
+    match = re.search(r"^(?:flags|Features)\s*:\s*(.*)$", text, re.MULTILINE)
     return frozenset(match.group(1).split()) if match else None
 
 
 def sysctl(name: str) -> str | None:
     """One value of macOS's sysctl; None if there is none."""
     try:
-        done = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, timeout=5)
+        done = subprocess.run(["sysctl", "-n", name], check=False, capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() or None if done.returncode == 0 else None

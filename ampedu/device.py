@@ -43,8 +43,9 @@ class DeviceError(RuntimeError):
 class Machine:
     """The conclusions about one device of this machine. Sizes in bytes.
 
-    bf16 is "native", "emulated" (it runs, by way of float32, and gains no speed) or "unknown". matrix_units are units that
-    multiply whole tiles, vector_units are low-precision vector instructions; "unknown" stands alone where nothing is known.
+    bf16 is "native", "emulated" (it runs, by way of float32, and gains no speed) or "unknown". matrix_units are units
+    that multiply whole tiles, vector_units are low-precision vector instructions; "unknown" stands alone where nothing
+    is known.
     """
 
     device: str
@@ -68,7 +69,7 @@ class Machine:
 
     @property
     def peaks(self) -> dict | None:
-        """The row of the GPU table for this device (dense peaks in TFLOP/s, GB/s); None if the table does not know it."""
+        """The row of the GPU table for this device (dense peaks in TFLOP/s, GB/s); None if there is none."""
         return gpu_row(self.name) if self.backend in ("cuda", "rocm") else None
 
     def card(self, note: str | None = None) -> None:
@@ -81,8 +82,8 @@ class Machine:
 def resolve(device: str = "auto") -> str:
     """The device to use, as torch spells it: "cpu", "cuda", "cuda:1", "mps" or "xpu".
 
-    "auto" is the environment variable AMPEDU_DEVICE if it is set, else "cuda" if there is a GPU that the installed torch
-    can use, else "cpu". Raises DeviceError for a device that is unknown or not available here.
+    "auto" is the environment variable AMPEDU_DEVICE if it is set, else "cuda" if there is a GPU that the installed
+    torch can use, else "cpu". Raises DeviceError for a device that is unknown or not available here.
     """
     asked, origin = str(device).strip().lower(), "device"
     if asked == "auto":
@@ -91,7 +92,7 @@ def resolve(device: str = "auto") -> str:
         return "cuda" if _usable_cuda() else "cpu"
     kind, _, index = asked.partition(":")
     if kind not in KINDS or (":" in asked and not index.isdigit()):
-        raise DeviceError(f"{origin} is {asked!r}: unknown. Use auto, cpu, cuda, cuda:0 (a number for the GPU), mps or xpu.")
+        raise DeviceError(f"{origin} is {asked!r}: unknown. Use auto, cpu, cuda, cuda:1 (the second GPU), mps or xpu.")
     count = _available(kind)
     if count == 0:
         raise DeviceError(
@@ -174,7 +175,7 @@ def cpu_units(facts: Facts) -> tuple[str, tuple[str, ...], tuple[str, ...], tupl
     )
     dtypes = ()
     if "amx_tile" in flags:
-        dtypes = tuple(d for d, flag in (("bf16", "amx_bf16"), ("fp16", "amx_fp16"), ("int8", "amx_int8")) if flag in flags)
+        dtypes = tuple(dtype for dtype in ("bf16", "fp16", "int8") if f"amx_{dtype}" in flags)
     native = "bf16" in dtypes or "AVX512-BF16" in vectors
     return "native" if native else "emulated", ("AMX",) if dtypes else (), dtypes, vectors
 
@@ -246,7 +247,7 @@ def _sentences(backend: str, bf16: str, dtypes: tuple[str, ...]) -> tuple[tuple[
     if backend in ("cuda", "rocm"):
         measures.append("Speed and memory on a GPU can be measured here.")
         if bf16 == "emulated":
-            elsewhere.append("A gain in speed from bf16: this GPU runs bf16 by way of float32. Use fp16 with a GradScaler.")
+            elsewhere.append("A gain in speed from bf16: this GPU emulates it. Use fp16 with a GradScaler.")
         if not dtypes:
             elsewhere.append("A gain from matrix units: none that this course knows are in this GPU.")
     elif backend == "cpu":
@@ -255,7 +256,7 @@ def _sentences(backend: str, bf16: str, dtypes: tuple[str, ...]) -> tuple[tuple[
         elif bf16 == "native":
             measures.append("bf16 has vector instructions here, and no matrix unit: measure before you expect a gain.")
         else:
-            elsewhere.append("A gain in speed from 16-bit formats: this CPU has no instructions for them that torch uses.")
+            elsewhere.append("A gain in speed from 16-bit formats: this CPU has no instructions for them.")
         elsewhere.append("Speed and memory on a GPU.")
     else:
         measures.append("Times on this device can be measured here; the lessons on Tensor Cores speak of NVIDIA GPUs.")

@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import shutil
-from pathlib import Path
 
 FOLDERS = ("notebooks", "labs", "solutions")
 MANIFEST = ".ampedu/manifest.json"
@@ -32,15 +31,15 @@ def read_manifest(work):
 
 
 def deliver(repository, work):
-    """Brings work/ up to date with the shipped notebooks; returns a list of sentences about what the learner should know.
+    """Brings work/ up to date with the shipped notebooks; returns sentences that the learner should read.
 
-    A file that is missing is copied; one that the learner has not touched is updated; one that the learner changed stays as
-    it is, and a newer shipped version is laid beside it, once, as NAME.new.ipynb.
+    A file that is missing is copied; one that the learner has not touched is updated; one that the learner changed
+    stays as it is, and a newer shipped version is laid beside it, once, as NAME.new.ipynb.
     """
     manifest, news = read_manifest(work), []
     for folder in FOLDERS:
         for source in sorted((repository / folder).glob("*.ipynb")):
-            name = "{}/{}".format(folder, source.name)
+            name = f"{folder}/{source.name}"
             entry = manifest.get(name, {})
             manifest[name], said = _deliver_one(source, work / folder / source.name, entry)
             news.extend(said)
@@ -59,12 +58,12 @@ def _deliver_one(source, target, entry):
         return {"delivered": shipped, "offered": None}, []
     if present == entry.get("delivered"):
         _copy(source, target)
-        return {"delivered": shipped, "offered": None}, ["{}: updated to the newer version.".format(_short(target))]
+        return {"delivered": shipped, "offered": None}, [f"{_short(target)}: updated to the newer version."]
     if shipped == entry.get("delivered") or (offered and offered[1] == shipped):
         return entry, []
     beside = _free_name(target, offered)
     _copy(source, beside)
-    said = "{}: you changed it, so it stays. The newer version lies beside it as {}.".format(_short(target), beside.name)
+    said = f"{_short(target)}: you changed it, so it stays. The newer version lies beside it as {beside.name}."
     # "delivered" stays: it says which version the learner's changes started from.
     return {"delivered": entry.get("delivered"), "offered": [beside.name, shipped]}, [said]
 
@@ -73,7 +72,7 @@ def _free_name(target, offered):
     """NAME.new.ipynb, or NAME.new-2.ipynb … if the learner changed the earlier offer too."""
     number = 1
     while True:
-        beside = target.with_name("{}.new{}.ipynb".format(target.stem, "" if number == 1 else "-{}".format(number)))
+        beside = target.with_name("{}.new{}.ipynb".format(target.stem, "" if number == 1 else f"-{number}"))
         untouched = offered and beside.name == offered[0] and beside.exists() and sha256(beside) == offered[1]
         if untouched or not beside.exists():
             return beside
@@ -81,7 +80,7 @@ def _free_name(target, offered):
 
 
 def _short(target):
-    return "work/{}/{}".format(target.parent.name, target.name)
+    return f"work/{target.parent.name}/{target.name}"
 
 
 def _copy(source, target):

@@ -26,15 +26,14 @@ def check_python(version=sys.version_info, executable=sys.executable):
     """Raises Stop if this Python is too old."""
     if tuple(version[:2]) < OLDEST_PYTHON:
         raise Stop(
-            "Python {}.{} is too old: the course needs {}.{} or newer. This one is {}.\n"
-            "Install a newer Python and name it: make learn PYTHON=python3.13   (or: python3.13 tools/learn.py)".format(
-                version[0], version[1], OLDEST_PYTHON[0], OLDEST_PYTHON[1], executable
-            )
+            f"Python {version[0]}.{version[1]} ({executable}) is too old: the course needs "
+            f"{OLDEST_PYTHON[0]}.{OLDEST_PYTHON[1]} or newer.\n"
+            "Install a newer Python and name it: make learn PYTHON=python3.13   (or: python3.13 tools/learn.py)"
         )
 
 
 def installed_torch():
-    """The version of a torch that this interpreter has already and that is new enough, e.g. "2.11.0+cu128"; else None."""
+    """The version of a torch that this interpreter has already and that is new enough ("2.11.0+cu128"); else None."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -55,33 +54,34 @@ def python_of(folder):
     return folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
-def fingerprint(repository, torch, version=sys.version_info):
+def fingerprint(repository, python, torch, version=sys.version_info):
     """Changes when the environment has to be brought up to date: project file, constraints, Python, chosen torch."""
     found = hashlib.sha256()
     for name in ("pyproject.toml", "constraints.txt"):
         found.update((repository / name).read_bytes())
         found.update(b"\0")
-    found.update("{}.{} {}".format(version[0], version[1], torch or "").encode())
+    found.update("{} {}.{} {}".format(python, version[0], version[1], torch or "").encode())
     return found.hexdigest()
 
 
-def is_ready(folder, extra, mark):
-    """Whether the stamp in `folder` says that `extra` is installed there from the same files."""
-    try:
-        stamp = json.loads((folder / STAMP).read_text(encoding="utf-8"))
-        return stamp["fingerprint"] == mark and extra in stamp["extras"] and python_of(folder).exists()
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+def is_ready(folder, python, extra, mark):
+    """Whether the stamp in `folder` says that `extra` is installed for `python` from the same files."""
+    return python.exists() and extra in _stamped(folder, mark)
 
 
 def write_stamp(folder, extra, mark):
     """Notes that `extra` is installed; extras installed before from the same files stay noted."""
-    extras = set(CONTAINS[extra])
-    for known in CONTAINS:
-        if is_ready(folder, known, mark):
-            extras.add(known)
+    extras = _stamped(folder, mark) | CONTAINS[extra]
     text = json.dumps({"fingerprint": mark, "extras": sorted(extras)}, indent=1) + "\n"
     (folder / STAMP).write_text(text, encoding="utf-8")
+
+
+def _stamped(folder, mark):
+    try:
+        stamp = json.loads((folder / STAMP).read_text(encoding="utf-8"))
+        return set(stamp["extras"]) if stamp["fingerprint"] == mark else set()
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
 
 
 def constraints(text, torch):
@@ -100,38 +100,122 @@ def pip_command(python, repository, extra, constraint_file, torch_index=None):
     command = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", str(constraint_file)]
     if torch_index:
         command += ["--extra-index-url", torch_index]
-    return [*command, "-e", "{}[{}]".format(repository, extra)]
+    return [*command, "-e", f"{repository}[{extra}]"]
 
 
 def prepare(repository, extra="course", here=False, torch_index=None, torch=None, say=print):
     """Makes or finds the environment and returns its interpreter.
 
-    The environment is .venv in the repository; with `here` it is the interpreter that runs this. A torch that the
-    interpreter has already is used, never replaced: the new environment then sees the interpreter's packages.
+    The environment is .venv in the repository; with `here` it is the one of the interpreter that runs this. A torch
+    that the interpreter has already is used, never replaced: a new .venv then sees the interpreter's packages.
     `torch` asks for a version other than the one in constraints.txt. Raises Stop with a cure.
     """
     check_python()
     present = None if torch else installed_torch()
+    folder = repository / ("build" if here else ".venv")
+    python = Path(sys.executable) if here else python_of(folder)
+    mark = fingerprint(repository, python, torch or present)
+    if is_ready(folder, python, extra, mark):
+        return python
     if here:
-        mark_folder, python = repository / "build", Path(sys.executable)
+        folder.mkdir(exist_ok=True)
     else:
-        mark_folder, python = repository / ".venv", python_of(repository / ".venv")
-    mark = fingerprint(repository, torch or present) if not here else _fingerprint_here(repository, torch or present)
-    if here and is_ready_here(mark_folder, extra, mark):
-        return python
-    if not here and is_ready(mark_folder, extra, mark):
-        return python
-    if not here:
-        _make_venv(mark_folder, bool(present), say)
-    mark_folder.mkdir(exist_ok=True)
-    _check_disk(repository)
-    known = constraints((repository / "constraints.txt").read_text(encoding="utf-8"), torch or present)
-    constraint_file = mark_folder / "constraints-used.txt"
-    constraint_file.write_text(known, encoding="utf-8")
+        make_venv(folder, python, bool(present), say)
+    constraint_file = folder / "constraints-used.txt"
+    known = (repository / "constraints.txt").read_text(encoding="utf-8")
+    constraint_file.write_text(constraints(known, torch or present), encoding="utf-8")
     if present:
-        say("torch {} is installed already and stays. Installing the other packages.".format(present))
+        say(f"torch {present} is installed already and stays. Installing the other packages …")
     else:
-        say("Installing torch and JupyterLab into {}: a few minutes, once.".format("this Python" if here else ".venv"))
+        check_disk(repository)
+        say(f"Installing torch and JupyterLab into {python.parent.parent}: a few minutes, once …")
     run_pip(pip_command(python, repository, extra, constraint_file, torch_index))
-    write_stamp(mark_folder, extra, mark)
+    write_stamp(folder, extra, mark)
     return python
+
+
+def make_venv(folder, python, see_base, say):
+    """Makes the virtual environment unless a working one is there; a broken one is made anew."""
+    if python.exists() and _runs([str(python), "-m", "pip", "--version"]):
+        return
+    if not (_importable("venv") and _importable("ensurepip")):
+        raise Stop(
+            "This Python cannot make virtual environments: its module venv or ensurepip is missing.\n"
+            f"On Debian or Ubuntu: apt install python{sys.version_info[0]}.{sys.version_info[1]}-venv. "
+            "Or install into the Python that you run, without one: make learn LEARN=--here"
+        )
+    say("Making the environment .venv …")
+    command = [sys.executable, "-m", "venv", "--clear", *(["--system-site-packages"] if see_base else []), str(folder)]
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        raise Stop(explain(done.stdout) or f"Could not make .venv:\n{done.stdout[-1500:]}")
+
+
+def check_disk(repository):
+    """Raises Stop if the disk has no room for torch."""
+    free = shutil.disk_usage(str(repository)).free
+    if free < NEEDED_BYTES:
+        raise Stop(
+            f"The disk has {free / 1e9:.1f} GB free; the environment needs at least {NEEDED_BYTES / 1e9:.0f} GB "
+            "(about 6 GB with CUDA libraries).\n"
+            "Make room, or use a Python that has torch already: make learn PYTHON=/path/to/that/python"
+        )
+
+
+def run_pip(command):
+    """Runs pip, showing what it prints; raises Stop with the cure if it fails."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        sys.stdout.write("  " + line)
+        sys.stdout.flush()
+    if process.wait() != 0:
+        raise Stop(explain("".join(lines)) or "pip could not install the packages; its message is above.")
+
+
+# What pip prints → what to do. The first that matches is said.
+CURES = (
+    (
+        r"No space left on device|Errno 28|disk quota",
+        "The disk is full. Make room (about 2 GB, 6 GB with CUDA libraries) and run the same command again.",
+    ),
+    (
+        r"externally-managed-environment",
+        "This Python belongs to the operating system and may not be changed. Leave out --here: make learn makes .venv.",
+    ),
+    (
+        r"NewConnectionError|Temporary failure in name resolution|getaddrinfo|Network is unreachable|ConnectTimeout"
+        r"|Connection (?:refused|reset|timed out)|Max retries exceeded|Read timed out|SSLError|ProxyError",
+        "No connection to the package index. Check the network or the proxy (HTTPS_PROXY) and start again.\n"
+        "Without a network, use a Python that has the packages: make learn PYTHON=/path/to/that/python LEARN=--here",
+    ),
+    (
+        r"No matching distribution found for torch|Could not find a version that satisfies the requirement torch",
+        "The package index has no torch for this Python and system. Use Python 3.11 to 3.13 "
+        "(make learn PYTHON=python3.12), or name an index that has one: make learn TORCH_INDEX=https://download.pytorch.org/whl/cpu",
+    ),
+    (
+        r"Permission denied|Errno 13",
+        "A folder may not be written. Check who owns the repository and .venv, or clone it into a folder of your own.",
+    ),
+)
+
+
+def explain(output):
+    """The cure for a known failure in the output of pip or venv; None for an unknown one."""
+    return next((cure for pattern, cure in CURES if re.search(pattern, output, re.IGNORECASE)), None)
+
+
+def _importable(name):
+    from importlib.util import find_spec
+
+    return find_spec(name) is not None
+
+
+def _runs(command):
+    try:
+        done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    except OSError:
+        return False
+    return done.returncode == 0

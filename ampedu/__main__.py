@@ -1,0 +1,7 @@
+"""``python -m ampedu`` is the command ``ampedu``."""
+
+import sys
+
+from ampedu.cli import main
+
+sys.exit(main())
