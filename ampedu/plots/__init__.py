@@ -1,9 +1,9 @@
 """Figures of the course. Each function returns a Picture: a matplotlib figure with alt text that displays itself."""
 
-from ampedu.plots.step import amp_step
+from ampedu.plots.drawing import Picture, picture
 from ampedu.plots.layout import bit_layout
 from ampedu.plots.line import number_line
-from ampedu.plots.drawing import Picture, picture
 from ampedu.plots.ranges import density, range_precision
+from ampedu.plots.step import amp_step
 
 __all__ = ["Picture", "amp_step", "bit_layout", "density", "number_line", "picture", "range_precision"]

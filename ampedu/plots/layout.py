@@ -40,7 +40,7 @@ def bit_layout(names, values=None) -> Picture:
     figure = new_figure(height=0.75 + 0.72 * len(rows))
     axes = figure.add_subplot()
     told = []
-    for row, (fmt, value) in enumerate(zip(rows, numbers)):
+    for row, (fmt, value) in enumerate(zip(rows, numbers, strict=True)):
         letters = "".join(LETTERS[name] * width for name, width in field_widths(fmt).items())
         bits = letters if value is None else format(int(formats.encode(value, fmt)), f"0{fmt.bits}b")
         _draw_row(axes, -row, fmt, bits, size=10 if beside else 9)

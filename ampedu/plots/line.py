@@ -1,5 +1,6 @@
 """The number line: every value that a format can hold, between two bounds."""
 
+import itertools
 import math
 
 import torch
@@ -7,8 +8,8 @@ from matplotlib.collections import LineCollection
 from matplotlib.patches import Rectangle
 
 from ampedu import formats
-from ampedu.plots.layout import as_names
 from ampedu.plots.drawing import PALETTE, Picture, new_figure, styled
+from ampedu.plots.layout import as_names
 
 MOST_TICKS = 300  # more ticks than this in a row of 900 pixels merge into a block
 MOST_LISTED = 1 << 17
@@ -94,7 +95,7 @@ def _ticks(axes, y, values, name) -> None:
 def _shades(axes, y, fmt, low, high) -> None:
     edges = _binade_edges(fmt, low, high)
     bounds = sorted({low, *edges, high, *([0.0] if low < 0 < high else [])})
-    spans = [(a, b, count_between(fmt, a, b) / (b - a)) for a, b in zip(bounds, bounds[1:])]
+    spans = [(a, b, count_between(fmt, a, b) / (b - a)) for a, b in itertools.pairwise(bounds)]
     densities = [math.log2(density) for _, _, density in spans if density]
     least, most = min(densities), max(densities)
     for a, b, density in spans:

@@ -4,8 +4,8 @@ import math
 
 from matplotlib.lines import Line2D
 
-from ampedu.plots.layout import as_names
 from ampedu.plots.drawing import LINES, Picture, new_figure, powers_of_two, styled
+from ampedu.plots.layout import as_names
 
 
 def binades(fmt) -> list[tuple[int, int, int]]:
@@ -40,8 +40,8 @@ def density(names) -> Picture:
         color, dash, marker = LINES[index % len(LINES)]
         data = binades(fmt)
         edges = [exponent for exponent, _, _ in data] + [data[-1][0] + 1]
-        style = dict(color=color, linestyle=dash, linewidth=2, label=fmt.name)
-        ends = dict(color=color, marker=marker, linestyle="none", markersize=6)
+        style = {"color": color, "linestyle": dash, "linewidth": 2, "label": fmt.name}
+        ends = {"color": color, "marker": marker, "linestyle": "none", "markersize": 6}
         for axes, values in ((upper, [math.log2(count) for _, count, _ in data]), (lower, [gap for *_, gap in data])):
             axes.plot(edges, values + values[-1:], drawstyle="steps-post", gid=fmt.name, **style)
             axes.plot([edges[0], edges[-1]], [values[0], values[-1]], **ends)
@@ -97,8 +97,7 @@ def range_precision(names=("fp32", "tf32", "bf16", "fp16", "e5m2", "e4m3fn", "e2
     ]
     figure.legend(handles=handles, loc="outside lower left", ncols=2, frameon=False)
     told = " ".join(
-        f"{fmt.name}: 2^{_least_exponent(fmt)} to 2^{fmt.max_exponent}, {fmt.mantissa_bits + 1} bits."
-        for fmt in rows
+        f"{fmt.name}: 2^{_least_exponent(fmt)} to 2^{fmt.max_exponent}, {fmt.mantissa_bits + 1} bits." for fmt in rows
     )
     return Picture(figure, "Range and precision of formats, subnormals included. " + told)
 
@@ -116,7 +115,7 @@ def _profile(axes, fmt, color: str, shift: float) -> None:
     if least < normal:
         exponents = list(range(least, normal + 1))
         heights = [math.log2(exponent - least + 1) + shift for exponent in exponents]
-        style = dict(color=color, linewidth=2, linestyle=(0, (2, 1)), gid=f"subnormal {fmt.name}")
+        style = {"color": color, "linewidth": 2, "linestyle": (0, (2, 1)), "gid": f"subnormal {fmt.name}"}
         axes.plot(exponents, heights, **style)
     axes.annotate(
         f"{fmt.name}: {bits} bits", (end, height), xytext=(5, 0), textcoords="offset points", va="center", size=9.5

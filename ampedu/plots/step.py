@@ -9,8 +9,8 @@ from ampedu.plots.drawing import PALETTE, Picture, new_figure, styled
 WIDE, TALL = 1.9, 0.84  # of a box, in the drawing's units
 COLUMNS = (1.1, 3.9, 6.7, 9.5)
 ROWS = (6.3, 4.75, 3.2, 1.55)
-FULL = dict(color=PALETTE["blue"], linestyle="-", linewidth=2)
-HALF = dict(color=PALETTE["vermillion"], linestyle=(0, (4, 1.5)), linewidth=2)
+FULL = {"color": PALETTE["blue"], "linestyle": "-", "linewidth": 2}
+HALF = {"color": PALETTE["vermillion"], "linestyle": (0, (4, 1.5)), "linewidth": 2}
 
 # key: (column, row, first line, second line)
 COMMON = {
@@ -70,7 +70,7 @@ def amp_step(dtype="fp16") -> Picture:
         _edge(axes, boxes, start, end, FULL if width == 32 else HALF, label)
     if scaled:
         path = [(10.48, 1.55), (10.85, 1.55), (10.85, 4.75), (10.48, 4.75)]
-        _route(axes, path, dict(color="0.35", linestyle=":", linewidth=1.6))
+        _route(axes, path, {"color": "0.35", "linestyle": ":", "linewidth": 1.6})
         axes.text(10.78, 2.3, "next scale", size=9, ha="right", va="center")
     handles = [Line2D([], [], **FULL, label="float32"), Line2D([], [], **HALF, label=half)]
     axes.legend(handles=handles, loc="center", bbox_to_anchor=(0.56, 0.645), ncols=2, frameon=False, handlelength=3)
@@ -93,7 +93,7 @@ def _region(axes, y, code) -> None:
 
 
 def _box(axes, x, y, first, second) -> None:
-    style = dict(boxstyle="round,pad=0,rounding_size=0.1", facecolor="white", edgecolor="black", linewidth=1.1)
+    style = {"boxstyle": "round,pad=0,rounding_size=0.1", "facecolor": "white", "edgecolor": "black", "linewidth": 1.1}
     axes.add_patch(FancyBboxPatch((x - WIDE / 2, y - TALL / 2), WIDE, TALL, **style))
     axes.text(x, y + 0.16, first, ha="center", va="center", size=9.2, weight="bold")
     axes.text(x, y - 0.18, second, ha="center", va="center", size=9)
@@ -123,7 +123,7 @@ def _route(axes, points, style) -> None:
     """A line through points with an arrow head at the end."""
     *before, last, end = points
     if before:
-        axes.plot(*zip(*before, last), solid_capstyle="butt", **style)
+        axes.plot(*zip(*before, last, strict=True), solid_capstyle="butt", **style)
     arrow = FancyArrowPatch(last, end, arrowstyle="-|>", mutation_scale=13, shrinkA=0, shrinkB=0, **style)
     axes.add_patch(arrow)
 
