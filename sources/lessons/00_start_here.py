@@ -1,0 +1,263 @@
+# %% [markdown]
+# # 0 Start here
+#
+# In a quarter of an hour you will know what this machine can show you, and you will have run one correct
+# mixed-precision training step. Everything works without a GPU; what only a GPU can show is marked.
+#
+# **You will be able to** read the machine report · run a correct AMP step and name the dtype of every tensor in it ·
+# answer a quiz, read a check and find your way through the course.
+#
+# *15 minutes · you have trained a small network in PyTorch before · runs in 8 s on two cores*
+
+# %% tags=["parameters"]
+device = "auto"
+seed = 0
+
+# %% [markdown]
+# ## 0.1 What can this machine do?
+#
+# Run the cell below: click into it and press **Shift + Enter**. (*Run All* in the menu runs the whole page.)
+
+# %% tags=["measured"]
+from ampedu.doctor import show
+
+show()
+
+# %% [markdown]
+# **How to read it.** *OK* needs nothing from you. A *note* is something worth knowing, such as a missing GPU: the
+# course still works. A *problem* comes with its cure in the same line. Outside a notebook, the same report is `ampedu
+# doctor`.
+#
+# Each lesson begins with a shorter card: what it can measure on your machine.
+
+# %% tags=["measured"]
+from ampedu.device import resolve, this_machine
+
+device = resolve(device)
+this_machine(device).card("Every dtype in this lesson is the same on all machines. Nothing here depends on speed.")
+
+# %% [markdown]
+# ## 0.2 A 60-second taste
+#
+# A training script counts the samples that it has seen: 70 000 ones, added up. Three formats do the sum.
+#
+# **Predict** before you run. This is how the whole course works: commit to an answer, run, then read why.
+
+# %%
+from ampedu.widgets import quiz
+
+quiz("00.count")
+
+# %% tags=["nbval-check-output"]
+import torch
+
+for dtype in (torch.float32, torch.bfloat16, torch.float16):
+    total = torch.ones(70_000, dtype=dtype, device=device).sum()
+    print(f"{total.item():8}  {dtype}")
+
+# %% [markdown]
+# **Explain.** float16 ends at 65 504, so the sum is infinite. bfloat16 reaches much further, but at this size its
+# numbers lie 512 apart, and 70 000 is not one of them: the nearest is 70 144 = 137 · 512.
+
+# %% tags=["nbval-check-output"]
+print(torch.finfo(torch.float16).max, 137 * 512)
+
+# %% [markdown]
+# No error, no warning. Two 16-bit formats, two different ways to be wrong: one lacks **range**, the other
+# **precision**. Mixed precision is the art of using them for speed and memory, and of keeping float32 where it matters.
+#
+# ## 0.3 Where we are going: one correct step
+#
+# AMP, *automatic mixed precision*, is PyTorch's way to do this. Here is a network that fits in one line, its optimizer,
+# and a scaler.
+
+# %%
+from torch import nn
+
+torch.manual_seed(seed)
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1)).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaler = torch.amp.GradScaler(device, init_scale=4096.0)  # a low start: this tiny model then skips no step
+
+# %%
+inputs = torch.randn(64, 8, device=device)
+targets = inputs.mean(dim=1, keepdim=True)
+
+# %% [markdown]
+# **autocast** picks a dtype for each operation: matrix products run in float16, and what needs care stays in float32.
+# **GradScaler** multiplies the loss, so that small gradients do not vanish in float16, and divides the gradients again
+# before the optimizer uses them.
+#
+# **Predict.** After `backward()`, what is the dtype of the weights' gradients?
+
+# %%
+quiz("00.gradient_dtype")
+
+# %%
+before = model[0].weight.detach().clone()
+with torch.autocast(device, dtype=torch.float16):
+    hidden = model[0](inputs)
+    prediction = model[1:](hidden)
+    loss = nn.functional.mse_loss(prediction, targets)
+scaler.scale(loss).backward()
+
+# %% tags=["nbval-check-output"]
+weight = model[0].weight
+tensors = {"activation": hidden, "prediction": prediction, "loss": loss, "weight": weight, "its gradient": weight.grad}
+for name, tensor in tensors.items():
+    print(f"{name:12}  {tensor.dtype}")
+assert hidden.dtype == prediction.dtype == torch.float16
+assert loss.dtype == weight.dtype == weight.grad.dtype == torch.float32
+
+# %% [markdown]
+# **Explain.** The linear layers ran in float16, so their results are float16. The loss averages many squares, which
+# needs care: float32. The parameters never left float32; autocast made float16 copies for the products. And a gradient
+# has the dtype of its parameter, so it is float32 too.
+#
+# The gradient is still scaled. The second half of the step undoes that, looks for infinities, and moves the weights
+# only if there are none.
+
+# %% tags=["nbval-check-output"]
+scaled = weight.grad.clone()
+scaler.unscale_(optimizer)
+alive = weight.grad != 0
+print("scaled / unscaled:", (scaled[alive] / weight.grad[alive]).unique().tolist())
+
+# %% tags=["nbval-check-output"]
+scaler.step(optimizer)
+scaler.update()
+optimizer.zero_grad()
+print("the weights moved:", not torch.equal(before, weight))
+assert not torch.equal(before, weight) and scaler.get_scale() == 4096.0
+
+# %% [markdown]
+# That was the whole step. The order of the calls matters, and each arrow in this picture carries one dtype:
+
+# %%
+from ampedu.plots import amp_step
+
+amp_step()
+
+# %% [markdown]
+# Does it learn? The same step, forty times:
+
+# %%
+losses = [loss.item()]
+for _ in range(40):
+    with torch.autocast(device, dtype=torch.float16):
+        loss = nn.functional.mse_loss(model(inputs), targets)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+    losses.append(loss.item())
+
+# %%
+print(f"loss {losses[0]:.3f} → {losses[-1]:.3f}")
+assert losses[-1] < losses[0] / 2
+
+# %% [markdown]
+# None of this needed a GPU. Three things depend on one: whether the step is *faster* (lesson 3), which operations
+# autocast keeps in float32 (the lists for CPU and CUDA differ: lesson 4), and how much memory it takes (lesson 7).
+#
+# ## 0.4 How quizzes, labs and checks work
+#
+# **Quizzes.** You have answered two. Choose, then press the button; every option gets a reason, the wrong ones too.
+# Here is one to play with.
+
+# %%
+quiz("00.toy")
+
+# %% [markdown]
+# **Labs.** A lab is a notebook with holes. A hole raises `NotImplementedError` and says what to write. Below it, a cell
+# calls `check`. Suppose lab 1 asks for a function that decodes a bit pattern, and you have not begun:
+
+
+# %%
+def decode(code, exponent_bits, mantissa_bits):
+    raise NotImplementedError("01.decode: Return the value of a code in an IEEE-like format.")
+
+
+# %%
+from ampedu.exercises import check
+
+check("01.decode", decode)
+
+# %% [markdown]
+# *Not started* stops nothing: *Run All* reaches the end. Now an answer with a mistake that many people make.
+
+
+# %%
+def decode(code, exponent_bits, mantissa_bits):
+    exponent = (code >> mantissa_bits) & (2**exponent_bits - 1)
+    mantissa = code & (2**mantissa_bits - 1)
+    sign = code >> (exponent_bits + mantissa_bits)
+    bias = 2 ** (exponent_bits - 1) - 1
+    return (-1) ** sign * (1 + mantissa / 2**mantissa_bits) * 2.0 ** (exponent - bias)
+
+
+# %%
+check("01.decode", decode)
+
+# %% [markdown]
+# A check runs your function on a dozen inputs. If your answers are those of a known misconception, it names it; if not,
+# it shows the first input where you differ. It never shows the solution.
+#
+# **Hints** are folded below each exercise, and their titles are symptoms. Open the one that you see:
+#
+# <details><summary>All my values come out twice as large</summary>
+#
+# This is where the hint would be. A hint asks the question that finds the mistake; it does not give the answer away.
+# </details>
+#
+# Each exercise has a difficulty (●○○ to ●●●) and minutes. When the minutes are over, read the solution with a clear
+# conscience.
+#
+# **Progress** is a file of your own on this machine; nothing is sent anywhere. `ampedu progress` shows it, `ampedu
+# exercises` lists what there is. `ampedu reset 01_bit_layouts` gives you a fresh lab and keeps a backup of yours.
+#
+# ## The map
+#
+# | part | lesson | what it settles | minutes | lab |
+# |---|---|---|---|---|
+# | | **0 Start here** | this page | 15 | |
+# | Numbers | [**1 Bit layouts**](01_bit_layouts.ipynb) | what formats hold | 45 | [lab 1](../labs/01_bit_layouts.ipynb), 120 |
+# | | 2 Where precision is lost | sums, weight updates, softmax, variance | 45 | *planned* |
+# | Hardware | 3 Tensor Cores and when they help | when low precision is faster, and how to time it | 45 | *planned* |
+# | AMP | 4 Autocast and its op lists | which operation runs in which dtype | 45 | *planned* |
+# | | 5 Dynamic loss scaling | why float16 needs a scaler | 45 | *planned* |
+# | | 6 The order of a step | clipping, accumulation, several optimizers | 45 | *planned* |
+# | | 7 Speed and memory of a real model | the ledger, predicted and measured | 45 | *planned* |
+# | Scale | 8 DDP and sharding | what is sent, in which dtype | 45 | *planned* |
+# | Practice | 9 When training breaks | symptom, cause, test, cure | 45 | *planned* |
+# | | 10 Inference, checkpoints, production | what to save, how to resume | 45 | *planned* |
+# | | 11 FP8, MX and NVFP4 | eight bits and fewer | 45 | *planned* |
+# | | 12 Sixty-three claims on trial | what tutorials say, and what is true | 45 | |
+# | | 13 Capstone | train two models with all of it | | *planned* |
+#
+# Bold lessons exist; the others are planned, lessons and labs alike. In a hurry? Lesson 1 marks a path of 20 minutes.
+#
+# ## Where to run it
+#
+# - **Your machine.** `make learn` in a clone of the course makes an environment and opens this page. It needs no GPU,
+#   and after the installation no internet.
+# - **Google Colab.** Open a notebook by its badge. The setup cell at the top installs the course's helper and nothing
+#   else: Colab's own PyTorch stays. For a GPU choose *Runtime → Change runtime type*. Save a copy to your Drive, or
+#   your answers are gone when the runtime ends.
+# - **A GPU machine.** `make learn` keeps a PyTorch that is already installed. `device = "auto"` takes the GPU if there
+#   is one; write `"cpu"` in the first cell to compare.
+# - **No notebook at all.** The pages on GitHub show all outputs; widgets appear there as still pictures, quizzes as
+#   folded answers.
+#
+# ## What to take away
+#
+# - 16-bit formats fail silently: float16 for lack of range, bfloat16 for lack of precision.
+# - In a correct AMP step activations are low precision; parameters, gradients and, for most losses, the loss are
+#   float32.
+# - The loss is scaled before `backward`, the gradients are unscaled before the optimizer sees them, and a step with an
+#   infinity is skipped.
+# - Predict, run, explain.
+#
+# **Next:** [lesson 1](01_bit_layouts.ipynb), where the numbers come from. **Sources:**
+# [torch.amp](https://docs.pytorch.org/docs/stable/amp.html) · [Micikevicius et al. 2017, *Mixed Precision
+# Training*](https://arxiv.org/abs/1710.03740)
