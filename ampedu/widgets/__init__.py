@@ -1,0 +1,11 @@
+"""Interactive cells: a quiz, a bit explorer, a figure with a slider.
+
+Each call shows one output that holds the live widget and, for readers without a kernel, a static version of it.
+Without ipywidgets, or where it is broken, the static version is all there is. Nothing is returned.
+"""
+
+from ampedu.widgets.explorer import bit_explorer
+from ampedu.widgets.figure_slider import slider
+from ampedu.widgets.question import quiz
+
+__all__ = ["bit_explorer", "quiz", "slider"]

@@ -1,0 +1,133 @@
+"""The quiz: an answer is committed before it is judged, and every option has its reason."""
+
+import html
+
+from ampedu._quiz_text import to_html, to_plain
+from ampedu.quizzes import Question, find
+from ampedu.widgets.output import BOX, LINE, show, toolkit
+
+TITLES = {"predict": "Predict", "quiz": "Quiz"}
+STYLE = f"""<style>
+.ampedu-quiz {{border:{LINE}; border-left:4px solid #0072B2; border-radius:4px; padding:.5em 1em; max-width:52em;
+  color:var(--jp-ui-font-color1, inherit); overflow:visible}}
+.ampedu-quiz .widget-html-content, .ampedu-quiz label {{font-size:var(--jp-content-font-size1, 14px); line-height:1.5}}
+.ampedu-quiz .widget-radio-box label {{height:auto; min-height:1.6em; white-space:normal; margin:.15em 0;
+  color:var(--jp-ui-font-color1, inherit); display:flex; align-items:baseline; gap:.5em}}
+.ampedu-quiz .widget-radio-box label input {{flex:none}}
+.ampedu-quiz input:focus-visible, .ampedu-quiz button:focus-visible
+  {{outline:3px solid var(--jp-brand-color1, #0072B2); outline-offset:2px}}
+.ampedu-quiz ul {{list-style:none; padding:0; margin:.4em 0}}
+.ampedu-quiz li {{margin:.4em 0}}
+</style>"""
+
+
+def quiz(id: str) -> None:
+    """Show a question, for example ``quiz("01.more_range")``: choose, commit, then read why.
+
+    An answer that is committed cannot be changed; a further try is allowed and counted as such. Without a kernel the
+    question and its options are shown and the answer is folded. An unknown id raises QuizError with close names.
+    """
+    question = find(id)
+    widgets = toolkit()
+    view = Shell(question, widgets).view if widgets else None
+    show(static_html(question), static_text(question), view=view)
+
+
+def letters(question: Question) -> list[tuple[str, object]]:
+    """Options with their letters: [("A", option), …]."""
+    return list(zip("ABCDEFGHIJ", question.options, strict=False))
+
+
+def heading(question: Question) -> str:
+    """The question's kind and text as HTML."""
+    return f"<strong>{TITLES[question.kind]}.</strong> {to_html(question.text)}"
+
+
+def reasons(question: Question, chosen: int | None = None) -> str:
+    """HTML list of every option, marked right or wrong in words and by symbol, with its reason."""
+    items = []
+    for index, (letter, option) in enumerate(letters(question)):
+        mark = "✓ right" if option.correct else "✗ wrong"
+        yours = ", your answer" if index == chosen else ""
+        head = f"<strong>{letter} {to_html(option.text)}</strong> ({mark}{yours})"
+        items.append(f"<li>{head}<br>{to_html(option.reason)}</li>")
+    return f'<ul style="list-style:none;padding:0">{"".join(items)}</ul>'
+
+
+def static_html(question: Question) -> str:
+    """The question for readers without a kernel; the answer is folded and needs no script."""
+    options = "".join(f"<li>{to_html(option.text)}</li>" for option in question.options)
+    return (
+        f'<div style="{BOX}"><p>{heading(question)}</p><ol type="A">{options}</ol>'
+        f"<details><summary>Choose first, then unfold the answer</summary>{reasons(question)}</details></div>"
+    )
+
+
+def static_text(question: Question) -> str:
+    """The question as plain text, without the answer."""
+    lines = [f"{TITLES[question.kind]}: {to_plain(question.text)}"]
+    lines += [f"  {letter} {to_plain(option.text)}" for letter, option in letters(question)]
+    return "\n".join(lines)
+
+
+class Shell:
+    """The live quiz: native radio buttons and buttons, so that the keyboard works as everywhere."""
+
+    def __init__(self, question: Question, widgets):
+        self.question = question
+        self.tries: list[bool] = []
+        self.choice = widgets.RadioButtons(
+            options=[(f"{letter}  {to_plain(option.text)}", n) for n, (letter, option) in enumerate(letters(question))],
+            index=None,
+            layout=widgets.Layout(width="100%", height="auto"),
+        )
+        self.commit = widgets.Button(description="Commit answer", disabled=True, button_style="primary")
+        self.again = widgets.Button(description="Try again", layout=widgets.Layout(display="none"))
+        self.feedback = widgets.HTML("")
+        buttons = widgets.HBox([self.commit, self.again])
+        self.view = widgets.VBox([widgets.HTML(STYLE + heading(question)), self.choice, buttons, self.feedback])
+        self.view.add_class("ampedu-quiz")
+        self.choice.observe(self._on_choice, names="index")
+        self.commit.on_click(self._on_commit)
+        self.again.on_click(self._on_again)
+
+    def _on_choice(self, change) -> None:
+        self.commit.disabled = self.choice.disabled or change["new"] is None
+
+    def _on_commit(self, _button) -> None:
+        chosen = self.choice.index
+        if chosen is None or self.choice.disabled:  # a click that was on its way when the state changed
+            return
+        self.choice.disabled = self.commit.disabled = True
+        right = chosen == self.question.correct
+        self.tries.append(right)
+        trouble = _record(self.question.id, right)
+        self.feedback.value = self._verdict(chosen, right) + trouble
+        self.again.layout.display = None
+
+    def _verdict(self, chosen: int, right: bool) -> str:
+        answer = letters(self.question)[self.question.correct][0]
+        said = "✓ Right." if right else f"✗ Not right: the answer is {answer}."
+        if len(self.tries) > 1:
+            first = "right" if self.tries[0] else "wrong"
+            said += f" This is try {len(self.tries)}; your first answer was {first}."
+        return f'<div role="status"><strong>{said}</strong>{reasons(self.question, chosen)}</div>'
+
+    def _on_again(self, _button) -> None:
+        self.feedback.value = ""
+        self.choice.disabled = False
+        self.choice.index = None
+        self.again.layout.display = "none"
+
+
+def _record(id: str, right: bool) -> str:
+    """Record an answer; what kept it from being recorded is said in HTML, since a callback cannot raise to anyone."""
+    try:
+        from ampedu import progress
+
+        progress.record_quiz(id, right)
+    except ImportError:
+        return ""
+    except OSError as error:
+        return f"<p>Your progress could not be saved: {html.escape(str(error))}</p>"
+    return ""
