@@ -69,30 +69,49 @@ def is_ready(folder, python, extra, mark):
     return python.exists() and extra in _stamped(folder, mark)
 
 
-def write_stamp(folder, extra, mark):
+def write_stamp(folder, extra, mark, present):
     """Notes that `extra` is installed; extras installed before from the same files stay noted."""
     extras = _stamped(folder, mark) | CONTAINS[extra]
-    text = json.dumps({"fingerprint": mark, "extras": sorted(extras)}, indent=1) + "\n"
-    (folder / STAMP).write_text(text, encoding="utf-8")
+    stamp = {"fingerprint": mark, "extras": sorted(extras), "torch": present}
+    (folder / STAMP).write_text(json.dumps(stamp, indent=1) + "\n", encoding="utf-8")
+
+
+def _read_stamp(folder):
+    try:
+        stamp = json.loads((folder / STAMP).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return stamp if isinstance(stamp, dict) else {}
 
 
 def _stamped(folder, mark):
-    try:
-        stamp = json.loads((folder / STAMP).read_text(encoding="utf-8"))
-        return set(stamp["extras"]) if stamp["fingerprint"] == mark else set()
-    except (OSError, ValueError, KeyError, TypeError):
-        return set()
+    stamp = _read_stamp(folder)
+    return set(stamp.get("extras", ())) if stamp.get("fingerprint") == mark else set()
 
 
-def constraints(text, torch):
-    """The text of constraints.txt with torch's line replaced by `torch` (a version), if one is given.
+def constraints(text, torch=None, keep=()):
+    """The text of constraints.txt, changed so that what is installed stays.
 
-    The local part ("+cpu") is dropped: a constraint without it accepts any build of that version.
+    torch: a version that takes the place of torch's line; its local part ("+cpu") is dropped, since a constraint without
+    it accepts any build of that version. keep: names of packages whose lines are left out, so that pip leaves them be.
     """
-    if not torch:
-        return text
-    lines = [line for line in text.splitlines() if not line.lower().startswith("torch==")]
-    return "\n".join([*lines, "torch=={}".format(torch.partition("+")[0])]) + "\n"
+    leave = {canonical(name) for name in keep} | ({"torch"} if torch else set())
+    lines = [line for line in text.splitlines() if canonical(line.partition("==")[0]) not in leave]
+    if torch:
+        lines.append(f"torch=={torch.partition('+')[0]}")
+    return "\n".join(lines) + "\n"
+
+
+def canonical(name):
+    """A package's name as the index compares it."""
+    return re.sub(r"[-_.]+", "-", name.strip()).lower()
+
+
+def installed_names():
+    """The names of all packages of this interpreter."""
+    from importlib.metadata import distributions
+
+    return sorted({found.metadata["Name"] for found in distributions() if found.metadata["Name"]})
 
 
 def pip_command(python, repository, extra, constraint_file, torch_index=None):
@@ -111,8 +130,9 @@ def prepare(repository, extra="course", here=False, torch_index=None, torch=None
     `torch` asks for a version other than the one in constraints.txt. Raises Stop with a cure.
     """
     check_python()
-    present = None if torch else installed_torch()
     folder = repository / ("build" if here else ".venv")
+    inside = not here and Path(sys.prefix).resolve() == folder.resolve()
+    present = None if torch else _read_stamp(folder).get("torch") if inside else installed_torch()
     python = Path(sys.executable) if here else python_of(folder)
     mark = fingerprint(repository, python, torch or present)
     if is_ready(folder, python, extra, mark):
@@ -123,14 +143,15 @@ def prepare(repository, extra="course", here=False, torch_index=None, torch=None
         make_venv(folder, python, bool(present), say)
     constraint_file = folder / "constraints-used.txt"
     known = (repository / "constraints.txt").read_text(encoding="utf-8")
-    constraint_file.write_text(constraints(known, torch or present), encoding="utf-8")
+    keep = installed_names() if present and not inside else ()
+    constraint_file.write_text(constraints(known, torch or present, keep), encoding="utf-8")
     if present:
         say(f"torch {present} is installed already and stays. Installing the other packages …")
     else:
         check_disk(repository)
         say(f"Installing torch and JupyterLab into {python.parent.parent}: a few minutes, once …")
     run_pip(pip_command(python, repository, extra, constraint_file, torch_index))
-    write_stamp(folder, extra, mark)
+    write_stamp(folder, extra, mark, present)
     return python
 
 

@@ -1,0 +1,92 @@
+"""The command line: ``ampedu doctor | exercises | progress | reset``. ``--help`` does not load torch."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+
+from ampedu import __version__
+
+COMMANDS = ("doctor", "exercises", "progress", "reset")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    top = argparse.ArgumentParser(prog="ampedu", description="The helper of the course on mixed-precision training.")
+    top.add_argument("--version", action="version", version=f"ampedu {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    doctor = commands.add_parser("doctor", help="what this machine can do, what is wrong, and the cure")
+    doctor.add_argument("--json", action="store_true", help="the same as JSON")
+    commands.add_parser("exercises", help="all exercises: points, minutes, difficulty, claims they settle")
+    progress = commands.add_parser("progress", help="what you have passed and answered")
+    progress.add_argument("--export", metavar="FILE", help="write it to a file, e.g. for your instructor")
+    reset = commands.add_parser("reset", help="restore a lab in work/; your version is kept beside it")
+    reset.add_argument("lab", metavar="LAB", help="01 or 01_bit_layouts")
+    reset.add_argument("exercise", metavar="EXERCISE", nargs="?", help="only this answer, e.g. 01.decode or decode")
+    return top
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs one command; returns the exit status: 0, 1 for a failure, 2 for a wrong command line."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        near = difflib.get_close_matches(arguments[0], COMMANDS, n=1)
+        hint = f"Did you mean: ampedu {near[0]}" if near else f"The commands are: {', '.join(COMMANDS)}."
+        print(f"ampedu: there is no command {arguments[0]!r}. {hint}", file=sys.stderr)
+        return 2
+    options = parser().parse_args(arguments)
+    return {"doctor": _doctor, "exercises": _exercises, "progress": _progress, "reset": _reset}[options.command](
+        options
+    )
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from ampedu import doctor
+
+    return doctor.main(options.json)
+
+
+def _exercises(options: argparse.Namespace) -> int:
+    from ampedu.exercises import table
+
+    rows = [
+        (row.id, str(row.points), str(row.minutes), "●" * row.difficulty, " ".join(row.settles), row.title)
+        for row in table()
+    ]
+    print(_aligned([("id", "points", "minutes", "level", "settles", "about"), *rows]))
+    return 0
+
+
+def _progress(options: argparse.Namespace) -> int:
+    from ampedu import progress
+
+    if options.export:
+        try:
+            progress.export(options.export)
+        except OSError as error:
+            print(f"ampedu: cannot write {options.export}: {error.strerror}. Name another file.", file=sys.stderr)
+            return 1
+        print(f"Written to {options.export}")
+        return 0
+    print(progress.summary())
+    return 0
+
+
+def _reset(options: argparse.Namespace) -> int:
+    from ampedu.reset import ResetError, reset
+
+    try:
+        print(reset(options.lab, options.exercise))
+    except ResetError as error:
+        print(f"ampedu: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> str:
+    """Rows as lines with aligned columns."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(
+        "  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
