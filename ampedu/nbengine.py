@@ -1,4 +1,7 @@
-"""A papermill engine that cannot deadlock on widget cells: `papermill --engine ampedu`. Imported only where papermill is."""
+"""A papermill engine that cannot deadlock on widget cells: `papermill --engine ampedu`.
+
+Imported only where papermill is.
+"""
 
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine

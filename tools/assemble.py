@@ -39,7 +39,9 @@ def assemble(project: Project, target: Target, script: Script) -> tuple[dict, li
     if target.kind == "lab":
         cells = labs.cut(script, answers)
     if not cells or cells[0].kind != "markdown" or not cells[0].source.startswith("# "):
-        raise BuildError(f"{script.name}, line 1: the first cell must be markdown that starts with the title, '# # Title'.")
+        raise BuildError(
+            f"{script.name}, line 1: the first cell must be markdown that starts with the title, '# # Title'."
+        )
     first_code = next((n for n, cell in enumerate(cells) if cell.kind == "code"), len(cells))
     cells.insert(first_code, Cell("code", setup_cell.render(project.repository, project.tag), 0, ("setup",)))
 

@@ -4,12 +4,16 @@ import argparse
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from tools import coverage, expected, lint, normalise, percent, quizzes
 from tools import notebook as files
-from tools import normalise, percent
 from tools.assemble import assemble
+from tools.check import check
 from tools.project import EXECUTED, BuildError, Project, Target
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ def existing(path: Path) -> dict | None:
 
 
 def reusable(old: dict | None, fresh: dict) -> bool:
-    """Whether the stored outputs of `old` are those of `fresh`: same source, same modules, same code, outputs untouched."""
+    """Whether the outputs of `old` are those of `fresh`: same source, modules and code, and outputs untouched."""
     if old is None:
         return False
     provenance = old.get("metadata", {}).get("ampedu", {})
@@ -107,7 +111,7 @@ def _place(source: str, notebook: dict, lines: list[int], index: int, line: int)
 def _unexpected_changes(project: Project, target: Target, old: dict, new: dict) -> list[str]:
     """Notes on cells whose outputs changed in a forced run although they are not tagged `measured`."""
     notes = []
-    for before, after in zip(old["cells"], new["cells"]):
+    for before, after in zip(old["cells"], new["cells"], strict=True):
         if before.get("outputs") != after.get("outputs") and "measured" not in after["metadata"].get("tags", []):
             notes.append(
                 f"{project.name(target.path)}, cell {after['id']}: the outputs differ from the stored ones; "
@@ -116,34 +120,75 @@ def _unexpected_changes(project: Project, target: Target, old: dict, new: dict) 
     return notes
 
 
-def build(project: Project, stems: tuple[str, ...] = (), force: bool = False) -> list[str]:
-    """Build all notebooks (or those of `stems`), print one line each, and return the problems."""
+def build_data(project: Project, stems: tuple[str, ...], force: bool) -> list[str]:
+    """Quizzes and expected data, which notebooks read; prints one line each and returns the problems."""
+    jobs = []
+    for source in quizzes.sources(project):
+        jobs.append((source.stem, quizzes.target(project, source), partial(_build_quiz, project, source)))
+    for stem in expected.stems(project):
+        path = expected.folder(project) / f"{stem}.json"
+        jobs.append((stem, path, partial(expected.build, project, stem, force)))
     problems = []
-    for target in project.targets(stems):
+    for stem, path, job in jobs:
+        if stems and stem not in stems:
+            continue
+        start = time.perf_counter()
+        try:
+            action = job()
+        except BuildError as error:
+            problems += str(error).split("\n")
+            action = "failed"
+        print(f"{action:<11} {project.name(path)}  {time.perf_counter() - start:.1f} s", flush=True)
+    return problems
+
+
+def build(project: Project, stems: tuple[str, ...] = (), force: bool = False) -> list[str]:
+    """Build everything (or what belongs to `stems`), print one line each, and return the problems."""
+    targets = project.targets(stems)
+    problems = build_data(project, stems, force)
+    for target in targets:
         try:
             result = build_notebook(project, target, force)
         except BuildError as error:
-            problems += str(error).split("\n")
-            print(f"failed      {project.name(target.path)}")
+            problems += [problem for problem in str(error).split("\n") if problem not in problems]
+            print(f"{'failed':<11} {project.name(target.path)}", flush=True)
             continue
-        print(f"{result.action:<11} {project.name(target.path)}  {result.seconds:.1f} s")
+        print(f"{result.action:<11} {project.name(target.path)}  {result.seconds:.1f} s", flush=True)
         for note in result.notes:
             print(f"  note: {note}")
+    if not stems:
+        try:
+            files.write_text(project.root / coverage.TARGET, coverage.render(project))
+            problems += coverage.problems(project)
+        except BuildError as error:
+            problems += str(error).split("\n")
     return problems
+
+
+def _build_quiz(project: Project, source: Path) -> str:
+    changed = files.write_text(quizzes.target(project, source), quizzes.render(project, source))
+    return "refreshed" if changed else "unchanged"
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tools.build", description="Build the generated notebooks and data.")
+    parser = argparse.ArgumentParser(prog="python -m tools.build", description="Build the generated files.")
     parser.add_argument("stems", nargs="*", metavar="STEM", help="build only these, for example 01_bit_layouts")
     parser.add_argument("--check", action="store_true", help="build nothing; fail on a stale or hand-edited file")
     parser.add_argument("--force", action="store_true", help="execute every notebook, also the unchanged ones")
     options = parser.parse_args(arguments)
-    project = Project(Path(__file__).resolve().parent.parent)
+    project, stems = Project(ROOT), tuple(options.stems)
+    warnings: list[str] = []
     try:
-        problems = build(project, tuple(options.stems), options.force)
+        if options.check:
+            problems, warnings = check(project)
+        else:
+            problems = build(project, stems, options.force)
+        problems += [problem for problem in lint.lint(project, stems) if problem not in problems]
     except BuildError as error:
         problems = str(error).split("\n")
+    for warning in warnings:
+        print(f"warning: {warning}", file=sys.stderr)
     for problem in problems:
         print(f"error: {problem}", file=sys.stderr)
     return 1 if problems else 0

@@ -58,7 +58,7 @@ def run(
 ) -> dict:
     """Execute `notebook` in an empty folder and return the notebook as papermill wrote it.
 
-    Without `parameters` no cell is injected. Raises CellError, NotebookTimeout, or RuntimeError when papermill itself fails.
+    Without `parameters` no cell is injected. Raises CellError, NotebookTimeout, or RuntimeError when papermill fails.
     """
     with tempfile.TemporaryDirectory(prefix="ampedu-") as folder:
         scratch = Path(folder)

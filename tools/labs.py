@@ -1,4 +1,4 @@
-"""From the source of a lab to what students get: solutions cut out, nbgrader's metadata, and proof that nothing leaked."""
+"""From the source of a lab to what students get: solutions cut out, nbgrader's metadata, and no leaks."""
 
 import ast
 import json
@@ -17,7 +17,7 @@ LEAK_LINES = 3
 
 
 def blocks(cell: Cell, name: str) -> list[tuple[int, int]]:
-    """(first, last) marker lines of every solution block, as indexes into the cell's lines. Raises on unbalanced ones."""
+    """Marker lines (first, last) of every solution block, as indexes into the cell's lines. Raises if unbalanced."""
     found, begin = [], None
     for n, text in enumerate(cell.source.split("\n")):
         if BEGIN.match(text):
@@ -30,7 +30,9 @@ def blocks(cell: Cell, name: str) -> list[tuple[int, int]]:
             found.append((begin, n))
             begin = None
         elif MARKER.search(text):
-            raise BuildError(f"{name}, line {cell.line + n}: write the marker alone on its line, as ### BEGIN SOLUTION.")
+            raise BuildError(
+                f"{name}, line {cell.line + n}: write the marker alone on its line, as ### BEGIN SOLUTION."
+            )
     if begin is not None:
         raise BuildError(f"{name}, line {cell.line + begin}: ### BEGIN SOLUTION without ### END SOLUTION in this cell.")
     return found
@@ -49,7 +51,9 @@ def stub(cell: Cell, answer: str, name: str) -> str:
     """Source of the answer cell with every solution block replaced by `raise NotImplementedError("id: task")`."""
     task = task_of(cell, answer)
     if not task:
-        raise BuildError(f'{name}, line {cell.line}: "{answer}" needs a docstring here; its first sentence is the task.')
+        raise BuildError(
+            f'{name}, line {cell.line}: "{answer}" needs a docstring here; its first sentence is the task.'
+        )
     found = blocks(cell, name)
     if not found:
         raise BuildError(f"{name}, line {cell.line}: exercise {cell.exercise} has no ### BEGIN SOLUTION block.")
@@ -71,13 +75,15 @@ def check_of(cell: Cell) -> re.Match | None:
 
 
 def pair(script: Script, specs: dict[str, Spec], stem: str) -> list[str]:
-    """Problems with the pairing: every exercise has exactly one answer cell and one check cell, and nothing else has."""
+    """Problems with the pairing: every exercise has exactly one answer cell and one check cell, no other does."""
     problems = []
     answers = [cell for cell in script.cells if cell.exercise]
     checks = [(cell, check_of(cell)) for cell in script.cells if check_of(cell)]
     for cell in script.cells:
         if cell.kind == "code" and not cell.exercise and MARKER.search(cell.source):
-            problems.append(f'{script.name}, line {cell.line}: a solution block in a cell without exercise="…"; name it.')
+            problems.append(
+                f'{script.name}, line {cell.line}: a solution block in a cell without exercise="…"; name it.'
+            )
     for what, seen in (
         ("answer", [(cell.exercise, cell.line) for cell in answers]),
         ("check", [(match["id"], cell.line) for cell, match in checks]),
@@ -85,7 +91,9 @@ def pair(script: Script, specs: dict[str, Spec], stem: str) -> list[str]:
         ids = [ident for ident, _ in seen]
         for ident, line in seen:
             if ident not in specs:
-                problems.append(f"{script.name}, line {line}: no exercise {ident} in ex{stem}.py; add it or correct the id.")
+                problems.append(
+                    f"{script.name}, line {line}: no exercise {ident} in ex{stem}.py; add it or correct the id."
+                )
         for ident in specs:
             if ids.count(ident) != 1:
                 problems.append(
@@ -101,8 +109,10 @@ def pair(script: Script, specs: dict[str, Spec], stem: str) -> list[str]:
 def nbgrader(ident: str, points: int | None = None) -> dict:
     """nbgrader's metadata, schema 3: of an answer cell, or of a check cell worth `points`."""
     if points is None:
-        return dict(grade=False, solution=True, locked=False, task=False, schema_version=3, grade_id=f"{ident}-answer")
-    return dict(grade=True, solution=False, locked=True, task=False, schema_version=3, grade_id=ident, points=points)
+        answer = {"grade": False, "solution": True, "locked": False, "grade_id": f"{ident}-answer"}
+        return answer | {"schema_version": 3, "task": False}
+    check = {"grade": True, "solution": False, "locked": True, "grade_id": ident, "points": points}
+    return check | {"schema_version": 3, "task": False}
 
 
 def leaks(script: Script, sources: list[str]) -> list[str]:
@@ -110,7 +120,9 @@ def leaks(script: Script, sources: list[str]) -> list[str]:
     text = "\n".join(_squeeze(source) for source in sources)
     problems = []
     if MARKER.search("\n".join(sources)):
-        problems.append(f"{script.name}: a solution marker is left in the lab; put both markers inside one answer cell.")
+        problems.append(
+            f"{script.name}: a solution marker is left in the lab; put both markers inside one answer cell."
+        )
     for cell in (cell for cell in script.cells if cell.exercise):
         lines = cell.source.split("\n")
         for begin, end in blocks(cell, script.name):
@@ -120,8 +132,8 @@ def leaks(script: Script, sources: list[str]) -> list[str]:
                 long_enough = len(run) == LEAK_LINES or len("".join(run)) > 30
                 if long_enough and "\n".join(run) in text:
                     problems.append(
-                        f"{script.name}, line {cell.line + begin}: the solution of {cell.exercise} also stands in a cell "
-                        f'that students see ("{run[0]}"); remove it there.'
+                        f"{script.name}, line {cell.line + begin}: the solution of {cell.exercise} also stands "
+                        f'in a cell that students see ("{run[0]}"); remove it there.'
                     )
                     break
     return problems

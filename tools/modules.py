@@ -3,7 +3,7 @@
 import ast
 import hashlib
 import re
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 EXERCISE_FILE = re.compile(r"ex\d\d_\w+")
@@ -55,7 +55,7 @@ def _dependencies(path: Path, name: str, package: Path) -> frozenset[str]:
     return _dependencies_of_text(path.read_text(encoding="utf-8"), name, path.name == "__init__.py", package)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _dependencies_of_text(text: str, name: str, is_package: bool, package: Path) -> frozenset[str]:
     return frozenset(_imports(_parse(text), name if is_package else name.rpartition(".")[0], package))
 

@@ -37,7 +37,7 @@ class Script:
 
 
 def lines_inside_strings(text: str) -> set[int]:
-    """Lines (from 1) that continue a multi-line string: a `# %%` there is text. Empty when the file is not valid Python."""
+    """Lines (from 1) that continue a multi-line string: a `# %%` there is text. Empty if the file is not Python."""
     inside = set()
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -58,7 +58,7 @@ def parse(text: str, name: str) -> Script:
     if stray is not None:
         raise BuildError(f"{name}, line {stray}: text before the first cell; start the file with '# %% [markdown]'.")
     cells = []
-    for start, end in zip(headers, [*headers[1:], len(lines) + 1]):
+    for start, end in zip(headers, [*headers[1:], len(lines) + 1], strict=True):
         cells.append(_cell(lines, start, end, name))
     cells = [cell for cell in cells if cell.source]
     return Script(name, tuple(cells), hashlib.sha256(text.encode()).hexdigest())
@@ -93,7 +93,9 @@ def _options(rest: str, line: int, name: str) -> tuple[str, tuple[str, ...], str
     options = {key: ast.literal_eval(value) for key, value in OPTION.findall(rest)}
     unknown = OPTION.sub("", rest).strip() or next((key for key in options if key not in OPTIONS), "")
     if unknown:
-        raise BuildError(f'{name}, line {line}: unknown cell option "{unknown}"; write tags=["…"] or exercise="NN.name".')
+        raise BuildError(
+            f'{name}, line {line}: unknown cell option "{unknown}"; write tags=["…"] or exercise="NN.name".'
+        )
     tags = options.get("tags", [])
     if not isinstance(tags, list):
         raise BuildError(f'{name}, line {line}: tags must be a list, as in tags=["measured"].')

@@ -38,15 +38,19 @@ class Project:
         settings = table.get("tool", {}).get("ampedu", {})
         for key in ("repository", "tag"):
             if not settings.get(key):
-                raise BuildError(f'pyproject.toml: [tool.ampedu] has no "{key}"; add it: badges and the setup cell use it.')
+                raise BuildError(
+                    f'pyproject.toml: [tool.ampedu] has no "{key}"; add it: badges and the setup cell use it.'
+                )
         return settings
 
     @property
     def repository(self) -> str:
+        """The https address of the repository."""
         return self.settings["repository"].rstrip("/")
 
     @property
     def tag(self) -> str:
+        """The tag that the links of this version use."""
         return self.settings["tag"]
 
     @property

@@ -1,29 +1,31 @@
 """The first code cell of every notebook: installs the course's helper where it is missing. Authors never write it."""
 
-TEMPLATE = '''\
+TEMPLATE = """\
 # @title Setup: run this cell first. It installs the course's helper if it is missing and never touches PyTorch.
 import importlib.util, os, pathlib, subprocess, sys
 
-for folder in (pathlib.Path.cwd(), *pathlib.Path.cwd().parents):  # a checkout of the course needs no installation
-    if importlib.util.find_spec("ampedu") is None and (folder / "ampedu" / "nbengine.py").exists():
+def missing(name):
+    spec = importlib.util.find_spec(name)
+    return spec is None or spec.origin is None  # without an origin it is a folder that happens to have this name
+here = pathlib.Path.cwd()
+for folder in (here / "ampedu", here, *here.parents):  # a checkout of the course needs no installation
+    if missing("ampedu") and (folder / "ampedu" / "nbengine.py").exists():
         sys.path.insert(0, str(folder))
-if importlib.util.find_spec("torch") is None:
-    raise RuntimeError("PyTorch is missing. Install torch 2.11 or newer (https://pytorch.org), then run this cell again.")
-if importlib.util.find_spec("ampedu") is None:
+if missing("torch"):
+    raise RuntimeError("PyTorch is missing. Install torch 2.11 or newer (https://pytorch.org) and run this cell again.")
+if missing("ampedu"):
     source = os.environ.get("AMPEDU_SOURCE", "{source}")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check", source]
-    result = subprocess.run(pip, capture_output=True, text=True)
+    done = subprocess.run(pip, capture_output=True, text=True)
     importlib.invalidate_caches()
-    if result.returncode:
-        raise RuntimeError(f"Could not install the course's helper from {{source}}. Set AMPEDU_SOURCE to a folder, a wheel "
-                           f"or an address that this machine can reach. pip said:\\n{{result.stderr[-1500:]}}")
-    if importlib.util.find_spec("ampedu") is None:
-        raise RuntimeError("The course's helper is installed. Restart the kernel, then run this cell again.")
-'''
+    cure = "Set AMPEDU_SOURCE to a folder, a wheel or an address that this machine can reach, or restart the kernel."
+    if done.returncode or missing("ampedu"):
+        raise RuntimeError(f"Could not install the course's helper from {{source}}. {{cure}}\\n{{done.stderr[-1500:]}}")
+"""
 
 
 def render(repository: str, tag: str) -> str:
-    """Source of the setup cell for the https address of the repository and the tag that notebooks of this version use."""
+    """Source of the setup cell, for the https address of the repository and the tag to install from."""
     return TEMPLATE.format(source=f"git+{repository}@{tag}").rstrip("\n")
 
 

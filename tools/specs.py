@@ -25,7 +25,7 @@ def path_of(project: Project, stem: str):
 
 
 def read(project: Project, stem: str) -> dict[str, Spec]:
-    """Exercises of `stem` by id, in the order of the file. Raises BuildError when the file is missing or not literal."""
+    """Exercises of `stem` by id, in the order of the file. Raises BuildError if it is missing or not literal."""
     path = path_of(project, stem)
     name = project.name(path)
     if not path.exists():
