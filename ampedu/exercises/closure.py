@@ -1,0 +1,227 @@
+"""From the cells of a notebook, in the order they ran, to the source that one name needs: imports, definitions, constants.
+
+The last definition wins. A name that is read while a statement runs (a default, a decorator, the right side of an assignment) is taken
+as it was before that statement; a name that a function body reads is taken as it is at the end.
+"""
+
+import ast
+import builtins
+import re
+import symtable
+from dataclasses import dataclass, field
+
+_CELL_MAGIC_THAT_RUNS = ("%%time", "%%capture", "%%prun")
+_MAGIC = re.compile(r"\s*([%!?]|[\w.]+\?\??\s*$)|\s*[\w, ]+=\s*[%!]")
+_KEPT_BLOCKS = (ast.If, ast.Try)
+
+
+@dataclass
+class Statement:
+    """A top-level statement: its source, the names it binds, changes in place, reads at once (eager) and reads later (late)."""
+
+    source: str
+    node: ast.stmt
+    binds: set[str] = field(default_factory=set)
+    changes: set[str] = field(default_factory=set)
+    eager: set[str] = field(default_factory=set)
+    late: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Closure:
+    """source: the statements that the name needs. names: all that they bind. missing: names that no kept statement binds.
+
+    unkept: those of the missing names that the cells do bind, but in a loop, a `with` block or a call, not as a plain constant.
+    """
+
+    source: str
+    names: frozenset[str]
+    missing: frozenset[str]
+    unkept: frozenset[str]
+
+
+def closure(cells: list[str], name: str) -> str:
+    """The source that ``name`` needs, from the cells in the order they ran. Raises LookupError if no cell defines it."""
+    return analyze(cells, name).source
+
+
+def analyze(cells: list[str], name: str) -> Closure:
+    """Like ``closure``, with the names involved. Cells with magics or syntax errors do no harm: what can be read is read."""
+    statements, unkept = [], set()
+    for cell in cells:
+        for source, node in _statements(cell):
+            if _is_kept(node):
+                statements.append(_examine(source, node))
+            else:
+                unkept |= _bound_names(node)
+    chosen, missing = _select(statements, name)
+    if not chosen:
+        raise LookupError(f"no cell that has run defines {name}")
+    stars = {i for i, statement in enumerate(statements) if missing and "*" in statement.binds}
+    picked = [statements[i] for i in sorted(chosen | stars)]
+    # The compiler wants `from __future__` first.
+    picked = [s for s in statements if _is_future(s.node)] + picked
+    names = frozenset().union(*(s.binds for s in picked))
+    return Closure("\n\n".join(s.source for s in picked) + "\n", names, frozenset(missing), frozenset(missing & unkept))
+
+
+def _is_future(node):
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
+
+
+def _select(statements, name):
+    chosen, missing, visited = set(), set(), set()
+    pending = [(name, len(statements))]
+    while pending:
+        wanted, before = pending.pop()
+        if (wanted, before) in visited:
+            continue
+        visited.add((wanted, before))
+        indices = [i for i in range(before) if wanted in statements[i].binds]
+        if not indices and before < len(statements):
+            pending.append((wanted, len(statements)))
+            continue
+        if not indices:
+            if wanted not in vars(builtins):
+                missing.add(wanted)
+            continue
+        changed = [i for i in range(indices[-1], before) if wanted in statements[i].changes]
+        for i in {indices[-1], *changed}:
+            chosen.add(i)
+            pending += [(dep, i) for dep in statements[i].eager]
+            pending += [(dep, before) for dep in statements[i].late]
+    return chosen, missing
+
+
+def _statements(cell):
+    text, tree = _parse(cell)
+    for node in tree.body:
+        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+        lines = text.splitlines()[first - 1 : node.end_lineno]
+        one_line = any(other is not node and other.lineno <= node.end_lineno and other.end_lineno >= first for other in tree.body)
+        yield (ast.unparse(node) if one_line else "\n".join(lines)), node
+
+
+def _parse(cell):
+    """The cell as Python: magics blanked only if it does not parse as it is; an empty module if that does not help."""
+    text = cell.replace("\r\n", "\n").replace("\r", "\n")
+    if text.lstrip().startswith("%%"):
+        head, _, rest = text.lstrip().partition("\n")
+        text = rest if head.split()[0] in _CELL_MAGIC_THAT_RUNS else ""
+    for candidate in (text, _without_magics(text)):
+        try:
+            return candidate, ast.parse(candidate)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+    return "", ast.parse("")
+
+
+def _without_magics(text):
+    lines = []
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip())]
+        lines.append(f"{indent}pass" if _MAGIC.match(line) else line)
+    return "\n".join(lines)
+
+
+def _is_kept(node):
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
+        return True
+    if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+        return node.value is not None
+    if isinstance(node, _KEPT_BLOCKS):
+        parts = [*node.body, *node.orelse, *getattr(node, "finalbody", [])]
+        parts += [statement for handler in getattr(node, "handlers", []) for statement in handler.body]
+        return all(_is_kept(part) or isinstance(part, (ast.Pass, ast.Raise)) for part in parts)
+    return False
+
+
+def _examine(source, node):
+    result = Statement(source, node)
+    for part in ast.walk(node) if isinstance(node, _KEPT_BLOCKS) else [node]:
+        if isinstance(part, (ast.Import, ast.ImportFrom)):
+            result.binds |= {(alias.asname or alias.name).split(".")[0] for alias in part.names}
+        elif isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            result.binds.add(part.name)
+        elif isinstance(part, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+            _targets(part, result)
+    _reads(ast.unparse(node), result)
+    result.late -= result.eager
+    return result
+
+
+def _targets(node, result):
+    for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+        for part in ast.walk(target):
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+                (result.changes if isinstance(node, ast.AugAssign) else result.binds).add(part.id)
+            elif isinstance(part, (ast.Attribute, ast.Subscript)) and isinstance(part.ctx, ast.Store):
+                root = part
+                while isinstance(root, (ast.Attribute, ast.Subscript)):
+                    root = root.value
+                if isinstance(root, ast.Name):
+                    result.changes.add(root.id)
+    result.eager |= {n.target.id for n in [node] if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}
+
+
+def _reads(text, result):
+    """Names that the statement takes from the module: exactly, by the compiler's own symbol table."""
+    top = symtable.symtable(text, "<cell>", "exec")
+    pending = [(top, False)]
+    while pending:
+        scope, inside_function = pending.pop()
+        for symbol in scope.get_symbols():
+            if not symbol.is_referenced():
+                continue
+            if scope is top or symbol.is_global():
+                (result.late if inside_function else result.eager).add(symbol.get_name())
+        for child in scope.get_children():
+            later = inside_function or (child.get_type() == "function" and not _runs_at_once(child))
+            pending.append((child, later))
+
+
+def _runs_at_once(scope):
+    return scope.get_name() in ("genexpr", "listcomp", "setcomp", "dictcomp")
+
+
+def _bound_names(node):
+    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+    for part in ast.walk(node):
+        if isinstance(part, (ast.Import, ast.ImportFrom)):
+            names |= {(alias.asname or alias.name).split(".")[0] for alias in part.names}
+        elif isinstance(part, (ast.FunctionDef, ast.ClassDef)):
+            names.add(part.name)
+    return names
+
+
+def uses(source: str, dotted: tuple[str, ...]) -> list[str]:
+    """Which of the dotted names (such as "torch.finfo") the source uses, under whatever name it imported them."""
+    tree = ast.parse(source)
+    alias = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for item in node.names:
+                alias[item.asname or item.name.split(".")[0]] = item.name if item.asname else item.name.split(".")[0]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for item in node.names:
+                alias[item.asname or item.name] = f"{node.module}.{item.name}"
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            found.add(_full_name(node, alias))
+    return [name for name in dotted if any(full == name or full.startswith(name + ".") for full in found)]
+
+
+def _full_name(node, alias):
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    return ".".join([alias.get(node.id, node.id), *reversed(parts)])
+
+
+def calls(source: str, function: str) -> list[ast.Call]:
+    """The calls ``function(…)`` in a cell."""
+    return [n for n in ast.walk(_parse(source)[1]) if isinstance(n, ast.Call) and getattr(n.func, "id", None) == function]

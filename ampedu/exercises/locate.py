@@ -1,0 +1,130 @@
+"""Where the answer passed to ``check`` is defined: under which name, in which cells or file, with which notebook variables."""
+
+import ast
+import inspect
+import sys
+import types
+from dataclasses import dataclass
+from pathlib import Path
+
+from ampedu.exercises import cells, compare, plain
+
+CHECKED = "checked_answer"
+
+
+class NoSource(LookupError):
+    """The source of the answer cannot be found, for example because it was typed into a plain Python prompt."""
+
+
+@dataclass
+class Definition:
+    """source and name as ``cells.materialize`` takes them; borrowed: plain constants taken from the live namespace."""
+
+    source: str
+    name: str
+    borrowed: dict
+    closure: cells.Closure
+
+
+def locate(id: str, answer, scope: dict) -> Definition:
+    """The definition of a live answer. ``scope``: the global namespace that called check. Raises NoSource."""
+    shell = cells.recorder()
+    sources = list(shell.cells) if shell else _file_sources(answer, scope)
+    name, expression = _name(id, answer, scope, sources)
+    if expression is not None:
+        sources = [*sources, f"{CHECKED} = {expression}"]
+        name = CHECKED
+    return _complete(sources, name, scope)
+
+
+def _file_sources(answer, scope):
+    files = [getattr(sys.modules.get(getattr(answer, "__module__", None)), "__file__", None), scope.get("__file__")]
+    sources = []
+    for file in dict.fromkeys(files[::-1]):
+        if file and file.endswith(".py") and Path(file).is_file():
+            sources.append(Path(file).read_text(encoding="utf-8"))
+    return sources
+
+
+def _name(id, answer, scope, sources):
+    """The variable that holds the answer, or the expression in the call of check if it is not a variable."""
+    argument = _argument(id, sources[-1:] if cells.recorder() else sources)
+    if isinstance(argument, ast.Name) and scope.get(argument.id) is answer:
+        return argument.id, None
+    own = getattr(answer, "__name__", None)
+    if own and scope.get(own) is answer:
+        return own, None
+    for name, value in scope.items():
+        if value is answer and not name.startswith("_"):
+            return name, None
+    if argument is not None and not isinstance(argument, ast.Name):
+        return None, ast.unparse(argument)
+    return own, None
+
+
+def _argument(id, sources):
+    for source in sources:
+        for node in cells.calls(source, "check"):
+            arguments = [*node.args, *(word.value for word in node.keywords if word.arg == "answer")]
+            if len(arguments) == 2 and isinstance(arguments[0], ast.Constant) and arguments[0].value == id:
+                return arguments[1]
+    return None
+
+
+def _complete(sources, name, scope):
+    """Analyze; what no recorded cell mentions (cells that ran unseen) is taken from the live namespace, if it has a source."""
+    if not name:
+        raise NoSource("the answer has no name")
+    borrowed, asked = {}, set()
+    while True:
+        try:
+            found = cells.analyze(sources, name)
+            wanted = found.missing - found.unkept - asked - borrowed.keys()
+        except LookupError:
+            found, wanted = None, {name} - asked
+        wanted = {item for item in wanted if item in scope}
+        if not wanted:
+            break
+        for item in sorted(wanted):
+            asked.add(item)
+            if (text := _live_source(item, scope[item])) is not None:
+                sources = [text, *sources]
+            elif item != name:
+                try:
+                    borrowed[item] = plain.freeze(scope[item])
+                except plain.NotPlain:
+                    continue
+    if found is None:
+        raise NoSource(f"no cell or file defines {name}")
+    return Definition(found.source, name, borrowed, found)
+
+
+def _live_source(name, value):
+    if isinstance(value, types.ModuleType):
+        return f"import {value.__name__} as {name}" if value.__name__ != "__main__" else None
+    if not isinstance(value, (types.FunctionType, type)):
+        return None
+    module = sys.modules.get(value.__module__)
+    if value.__module__ != "__main__" and getattr(module, value.__name__, None) is value:
+        return f"from {value.__module__} import {value.__name__} as {name}"
+    try:
+        text = inspect.cleandoc("\n" + inspect.getsource(value))
+    except (OSError, TypeError):
+        return None
+    defined = value.__name__
+    if not defined.isidentifier():
+        return None
+    return text if defined == name else f"{text}\n{name} = {defined}"
+
+
+def state_variables(definition: Definition, space: dict, scope: dict) -> list[str]:
+    """Notebook variables that the definition needs and that are not constants: absent from it, or changed by other cells since."""
+    names = {name for name in definition.closure.missing if name in scope and name not in definition.borrowed}
+    for name in definition.closure.names & scope.keys():
+        try:
+            pair = plain.freeze(space[name]), plain.freeze(scope[name])
+        except (plain.NotPlain, KeyError):
+            continue
+        if compare.difference(*pair) is not None:
+            names.add(name)
+    return sorted(names)

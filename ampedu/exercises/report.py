@@ -1,0 +1,102 @@
+"""The report of a check: one object with an HTML form for notebooks and a plain-text form for everything else."""
+
+import html
+import re
+import unicodedata
+from dataclasses import dataclass, field
+
+_SYMBOLS = {"passed": "✓", "failed": "✗", "not started": "○", "not judged": "–"}
+_WORDS = {"passed": "passed", "failed": "not yet", "not started": "not started", "not judged": "not judged"}
+# Accents that reach a contrast of 3:1 on white and on black; the symbol and the words carry the meaning.
+_ACCENTS = {"passed": "#2a8a4a", "failed": "#d55e00", "not started": "#767676", "not judged": "#767676"}
+
+
+@dataclass
+class Report:
+    """status: one of judge.STATUSES. rows: (label, text) pairs. trace: the learner's own lines. printed: captured output."""
+
+    status: str
+    id: str
+    title: str
+    message: str
+    points: str = ""
+    rows: list[tuple[str, str]] = field(default_factory=list)
+    trace: str = ""
+    notes: list[str] = field(default_factory=list)
+    printed: str = ""
+
+    @property
+    def heading(self) -> str:
+        parts = [f"{_SYMBOLS[self.status]} {self.id}", _WORDS[self.status]]
+        return " – ".join(parts + [self.points] if self.points else parts)
+
+    def __repr__(self):
+        lines = [self.heading, self.message.replace("`", "")]
+        width = max((len(label) for label, _ in self.rows), default=0)
+        lines += [f"  {label.ljust(width)}  {text}" for label, text in self.rows]
+        if self.trace:
+            lines += ["  " + line for line in self.trace.splitlines()]
+        lines += [f"Note: {note}" for note in self.notes]
+        if self.printed:
+            lines += ["Printed while it was checked:", *("  " + line for line in self.printed.splitlines())]
+        return scrub("\n".join(lines))
+
+    def _repr_html_(self):
+        parts = [
+            f'<section aria-label="Check of {_escape(self.id)}" style="border-left: 0.3em solid {_ACCENTS[self.status]}; '
+            'padding: 0.2em 0.9em; margin: 0.3em 0; color: inherit; background: transparent">',
+            f'<p style="margin: 0.2em 0"><strong>{_escape(self.heading)}</strong>{self._title()}</p>',
+            f'<p style="margin: 0.2em 0; max-width: 46em">{_marked(self.message)}</p>',
+        ]
+        if self.rows:
+            cells = "".join(
+                '<tr style="background: transparent"><th scope="row" style="text-align: left; vertical-align: top; font-weight: normal; '
+                f'padding: 0.1em 1em 0.1em 0">{_escape(label)}</th><td style="text-align: left; padding: 0.1em 0">'
+                f'<code style="white-space: pre-wrap; background: transparent; color: inherit">{_escape(text)}</code></td></tr>'
+                for label, text in self.rows
+            )
+            parts.append(f'<table style="border: none; margin: 0.3em 0; color: inherit"><tbody>{cells}</tbody></table>')
+        if self.trace:
+            parts.append(_pre(self.trace))
+        parts += [f'<p style="margin: 0.2em 0">Note: {_marked(note)}</p>' for note in self.notes]
+        if self.printed:
+            parts.append(f"<details><summary>Printed while it was checked</summary>{_pre(self.printed)}</details>")
+        return "\n".join([*parts, "</section>"])
+
+    def _title(self):
+        return f"<br>{_marked(self.title)}" if self.title else ""
+
+    def show(self):
+        """Display in a notebook, print elsewhere."""
+        if in_ipython():
+            from IPython.display import display
+
+            display(self)
+        else:
+            print(self)
+
+
+def in_ipython() -> bool:
+    """Whether this code runs in an IPython shell."""
+    import sys
+
+    module = sys.modules.get("IPython")
+    return module is not None and module.get_ipython() is not None
+
+
+def scrub(text: str) -> str:
+    """The text with control, format and surrogate characters shown as escapes: they could reorder or hide what is read."""
+    return "".join(c if c == "\n" or unicodedata.category(c)[0] != "C" else f"\\u{ord(c):04x}" for c in text.replace("\t", "    "))
+
+
+def _escape(text):
+    return html.escape(scrub(text))
+
+
+def _marked(text):
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", _escape(text))
+
+
+def _pre(text):
+    style = "white-space: pre-wrap; background: transparent; color: inherit; margin: 0.3em 0"
+    return f'<pre style="{style}">{_escape(text)}</pre>'
