@@ -2,15 +2,17 @@
 
 They hold, per exercise, the public cases, the expected outcomes, the mutants with their messages and outcomes, the recorded spread of
 the solution, and the signature of the answer; and for the lab the hash of the sources they were made from.
+Of a mutant's outcomes the files hold those that differ from the expected ones.
 Outcomes are kept per torch version ("2.13") for versioned exercises and under "any" for the others.
 """
 
+import copy
 import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ampedu.exercises import plain
+from ampedu.exercises import compare, plain
 from ampedu.exercises.tensorfile import read_tensors
 
 FORMAT = 1
@@ -72,7 +74,7 @@ def save(bundle: Bundle, directory=None) -> list[Path]:
         "format": FORMAT, "stem": bundle.stem, "source": bundle.source, "torch": bundle.torch,
         "exercises": {id: _pack(item, tensors) for id, item in bundle.exercises.items()},
     }  # fmt: skip
-    text = (json.dumps(body, ensure_ascii=False, indent=1, allow_nan=False) + "\n").encode()
+    text = (_lines(body) + "\n").encode()
     binary = dump(tensors)
     if len(text) + len(binary) > MAX_BYTES:
         raise ValueError(
@@ -142,25 +144,49 @@ def _read(path):
     return content
 
 
+def _lines(node, depth=0):
+    """JSON text, compact but for the upper levels: one line for each list of outcomes, so that a diff shows what changed."""
+    if depth < 5 and isinstance(node, dict):
+        inside = ",\n".join(f"{json.dumps(key, ensure_ascii=False)}:{_lines(value, depth + 1)}" for key, value in node.items())
+    elif depth < 5 and isinstance(node, list) and node and isinstance(node[0], dict) and "name" in node[0]:
+        return "[\n" + ",\n".join(_lines(item, 5) for item in node) + "]"
+    else:
+        return json.dumps(node, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return "{\n" + inside + "}"
+
+
 def _pack(item, tensors):
     pack = lambda value: plain.to_json(plain.freeze(value), tensors)  # noqa: E731
+
+    def changed(key, outcomes):
+        pairs = zip(outcomes, item.expected[key], strict=True)
+        return {str(i): pack(own) for i, (own, right) in enumerate(pairs) if compare.difference(right, own)}
+
     return {
         "signature": pack(item.signature), "spread": pack(item.spread), "cases": pack(item.cases),
         "expected": {key: pack(value) for key, value in item.expected.items()},
         "mutants": [
-            {"name": m.name, "message": m.message, "outcomes": {key: pack(value) for key, value in m.outcomes.items()}}
+            {"name": m.name, "message": m.message, "changed": {key: changed(key, value) for key, value in m.outcomes.items()}}
             for m in item.mutants
         ],
     }  # fmt: skip
 
 
 def _unpack(item, tensors):
-    def outcomes(node):
-        return {key: plain.from_json(value, tensors) for key, value in node.items()}
+    cases = plain.from_json(item["cases"], tensors)
+    expected = {key: plain.from_json(value, tensors) for key, value in item["expected"].items()}
+    if any(len(value) != len(cases) for value in expected.values()):
+        raise ValueError(f"expected does not have one outcome for each of {len(cases)} cases")
 
-    mutants = tuple(MutantData(m["name"], m["message"], outcomes(m["outcomes"])) for m in item["mutants"])
-    cases, expected = plain.from_json(item["cases"], tensors), outcomes(item["expected"])
-    for name, found in [("expected", expected), *((m.name, m.outcomes) for m in mutants)]:
-        if any(len(value) != len(cases) for value in found.values()):
-            raise ValueError(f"{name} does not have one outcome for each of {len(cases)} cases")
+    def outcomes(changed):
+        found = {}
+        for key, own in changed.items():
+            found[key] = copy.deepcopy(expected[key])
+            for i, outcome in own.items():
+                if int(i) not in range(len(cases)):
+                    raise ValueError(f"a mutant has an outcome for case {i} of {len(cases)}")
+                found[key][int(i)] = plain.from_json(outcome, tensors)
+        return found
+
+    mutants = tuple(MutantData(m["name"], m["message"], outcomes(m["changed"])) for m in item["mutants"])
     return ExerciseData(cases, expected, mutants, plain.from_json(item["spread"], tensors), plain.from_json(item["signature"], tensors))

@@ -1,0 +1,487 @@
+"""Lab 01: what its functions are called with, and how the answers are written down for comparison."""
+
+import hashlib
+import math
+
+import torch
+
+from ampedu.exercises import exercise
+
+ANSWER_KEY = ("ampedu.formats", "ampedu._rounding")
+CASTS = ("torch.float16", "torch.bfloat16", "torch.half", "numpy.float16", "struct", "ml_dtypes")
+
+# Widths (exponent bits, mantissa bits) of IEEE-like formats: fp16, bf16, e5m2, e4m3, e3m4, and two that nobody ships.
+SMALL = ((5, 10), (8, 7), (5, 2), (4, 3), (3, 4), (6, 9), (4, 5))
+LARGE = (*SMALL, (8, 23))
+
+
+def bias_of(exponent_bits):
+    """Bias of an IEEE-like format; also the exponent of its top binade."""
+    return 2 ** (exponent_bits - 1) - 1
+
+
+def in_gaps(steps, exponent, mantissa_bits):
+    """steps times the gap between numbers in the binade of 2**exponent; exact in a Python float."""
+    return math.ldexp(steps, exponent - mantissa_bits)
+
+
+def call_text(answer, value, widths):
+    """The call in words."""
+    return f"{answer}({value}, exponent_bits={widths[0]}, mantissa_bits={widths[1]})"
+
+
+def binary(code, widths):
+    """A code as Python writes it, with an underscore between the fields; anything else unchanged."""
+    exponent_bits, mantissa_bits = widths
+    if type(code) is not int or not 0 <= code < 2 ** (1 + exponent_bits + mantissa_bits):
+        return code
+    bits = f"{code:0{1 + exponent_bits + mantissa_bits}b}"
+    return f"0b{bits[0]}_{bits[1 : 1 + exponent_bits]}_{bits[1 + exponent_bits :]}"
+
+
+def as_float(value):
+    """An int as a float: 0 and 0.0 are the same answer here. Anything else unchanged."""
+    return float(value) if type(value) is int else value
+
+
+def form(value):
+    """What an answer is, in words: a tensor of which dtype and shape, or the type of anything else."""
+    if not isinstance(value, torch.Tensor):
+        return type(value).__name__
+    return f"{str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
+
+
+def edge_codes(widths):
+    """Codes at the edges of a format, without their sign bit, by name."""
+    infinity = (2 ** widths[0] - 1) << widths[1]
+    return {
+        "zero": 0,
+        "smallest subnormal": 1,
+        "largest subnormal": (1 << widths[1]) - 1,
+        "smallest normal": 1 << widths[1],
+        "largest": infinity - 1,
+        "infinity": infinity,
+        "nan": infinity + 1,
+        "quiet nan": infinity + (1 << (widths[1] - 1)),
+    }
+
+
+def coded_cases(stream, names, normals):
+    """Cases {"code", "widths"}: every (edge name, sign) in `names`, then random normal numbers; formats drawn anew."""
+    cases = []
+    for name, sign in names:
+        widths = stream.choice(SMALL)
+        cases.append({"code": edge_codes(widths)[name] + (sign << sum(widths)), "widths": list(widths)})
+    for index in range(normals):
+        widths = stream.choice(SMALL)
+        exponent = stream.integer(1, 2 ** widths[0] - 2)
+        magnitude = (exponent << widths[1]) + stream.integer(0, 2 ** widths[1] - 2)
+        cases.append({"code": magnitude + ((index % 2) << sum(widths)), "widths": list(widths)})
+    return cases
+
+
+class Coded:
+    """Shared by the exercises that get a code and the two widths."""
+
+    tolerance = "exact"
+
+    def run(self, answer, case):
+        return answer(case["code"], *case["widths"])
+
+    def describe(self, case):
+        return call_text(self.answer, binary(case["code"], case["widths"]), case["widths"])
+
+
+@exercise(
+    "01.decode", answer="decode", points=2, minutes=10, difficulty=1,
+    forbids=ANSWER_KEY, equivalents=CASTS, settles=("C07",),
+)  # fmt: skip
+class Decode(Coded):
+    """The value of a code in any IEEE-like format."""
+
+    def cases(self, stream):
+        edges = [(name, sign) for name in edge_codes((5, 10)) for sign in (0, 1)]
+        subnormals = []
+        for sign in (0, 1):
+            widths = stream.choice(SMALL)
+            mantissa = stream.integer(2, 2 ** widths[1] - 2)
+            subnormals.append({"code": mantissa + (sign << sum(widths)), "widths": list(widths)})
+        return coded_cases(stream, [], 6) + subnormals + coded_cases(stream, edges, 0)
+
+    def reduce(self, case, raw):
+        return as_float(raw)
+
+
+@exercise(
+    "01.decode_e4m3fn", answer="decode_e4m3fn", points=1, minutes=8, difficulty=1,
+    forbids=ANSWER_KEY, equivalents=(*CASTS, "torch.float8_e4m3fn"), settles=("R07",),
+)  # fmt: skip
+class DecodeE4m3fn:
+    """e4m3fn has no infinity: only the mantissa 111 under a full exponent is NaN."""
+
+    tolerance = "exact"
+
+    def cases(self, stream):
+        top = [0x78, *stream.sample(range(0x79, 0x7E), 2), 0x7E]
+        codes = [stream.integer(0x08, 0x77) for _ in range(4)] + [stream.integer(1, 7), stream.integer(1, 7) + 128]
+        codes += [0x80 + stream.integer(0x08, 0x77), 0, 0x80, *top, 0xFE, 0x7F, 0xFF]
+        return [{"code": code} for code in codes]
+
+    def run(self, answer, case):
+        return answer(case["code"])
+
+    def reduce(self, case, raw):
+        return as_float(raw)
+
+    def describe(self, case):
+        return f"decode_e4m3fn({binary(case['code'], (4, 3))})"
+
+
+@exercise(
+    "01.decode_all", answer="decode_all", points=2, minutes=15, difficulty=2,
+    forbids=ANSWER_KEY, equivalents=CASTS, seconds=5.0,
+)  # fmt: skip
+class DecodeAll:
+    """Every code of six 16-bit formats, in a scrambled order; a digest stands for 16 384 values."""
+
+    tolerance = "exact"
+
+    def cases(self, stream):
+        cases = []
+        for exponent_bits in (5, 8, 6, 4, 3, 7):
+            widths = (exponent_bits, 15 - exponent_bits)
+            probes = [edge_codes(widths)[name] for name in ("largest subnormal", "largest", "infinity", "nan")]
+            normals = [stream.integer(1 << widths[1], edge_codes(widths)["largest"]) for _ in range(2)]
+            probes += [normals[0], normals[1] + 0x8000]
+            cases.append(
+                {
+                    "widths": list(widths),
+                    "factor": 2 * stream.integer(0, 2**15 - 1) + 1,  # odd, so that multiplying permutes the codes
+                    "offset": stream.integer(0, 2**16 - 1),
+                    "probes": probes,
+                }
+            )
+        return cases
+
+    def order(self, case):
+        """The 65 536 codes, each once, as int64 from 0 to 65535."""
+        return (torch.arange(2**16) * case["factor"] + case["offset"]) % 2**16
+
+    def run(self, answer, case):
+        codes = self.order(case).to(torch.int32).to(torch.int16)  # wraps: 32768 becomes -32768
+        return answer(codes.reshape(256, 256), *case["widths"])
+
+    def reduce(self, case, raw):
+        if form(raw) != form(torch.empty(256, 256)):
+            return [form(raw)]
+        values = torch.empty(2**16)
+        values[self.order(case)] = raw.flatten()
+        values = torch.where(values.isnan(), torch.tensor(math.nan), values)  # one NaN pattern for all
+        report = {binary(code, case["widths"]): values[code].item() for code in case["probes"]}
+        blocks = values.view(torch.int32).reshape(4, 2**14)
+        digests = [hashlib.sha256(block.numpy().tobytes()).hexdigest()[:8] for block in blocks]
+        report["digests of 4 blocks of 16384 codes"] = digests
+        return [form(raw), report]
+
+    def describe(self, case):
+        return call_text("decode_all", "all 65536 codes", case["widths"])
+
+
+@exercise(
+    "01.ulp", answer="ulp", points=2, minutes=10, difficulty=2,
+    forbids=ANSWER_KEY, equivalents=("math.ulp", "torch.nextafter", "numpy.spacing"), settles=("C56",),
+)  # fmt: skip
+class Ulp:
+    """The gap above |x|, subnormal range included."""
+
+    tolerance = "exact"
+
+    def cases(self, stream):
+        cases = []
+
+        def add(x, widths):
+            cases.append({"x": x, "widths": list(widths)})
+
+        for sign in (1, -1, 1, -1, 1, -1):
+            widths = stream.choice(LARGE)
+            exponent = stream.integer(2 - bias_of(widths[0]), bias_of(widths[0]) - 1)
+            steps = 2 ** widths[1] + stream.integer(1, 2 ** widths[1] - 2) + 0.25
+            add(sign * in_gaps(steps, exponent, widths[1]), widths)
+        for sign in (1, -1):  # powers of two, where the gaps on the two sides differ
+            widths = stream.choice(LARGE)
+            add(sign * 2.0 ** stream.integer(2 - bias_of(widths[0]), bias_of(widths[0])), widths)
+        for sign in (1, -1):
+            widths = stream.choice(LARGE)
+            add(sign * in_gaps(stream.integer(1, 2 ** widths[1] - 2) + 0.5, 1 - bias_of(widths[0]), widths[1]), widths)
+        for steps in (0, 1, None):  # zero, the smallest normal number, the largest number
+            widths = stream.choice(LARGE)
+            low, top, full = 1 - bias_of(widths[0]), bias_of(widths[0]), 2 ** (widths[1] + 1) - 1
+            add(in_gaps(full, top, widths[1]) if steps is None else steps * 2.0**low, widths)
+        return cases
+
+    def run(self, answer, case):
+        return answer(case["x"], *case["widths"])
+
+    def reduce(self, case, raw):
+        return as_float(raw)
+
+    def describe(self, case):
+        return call_text("ulp", repr(case["x"]), case["widths"])
+
+
+@exercise(
+    "01.next_up", answer="next_up", points=2, minutes=10, difficulty=2,
+    forbids=ANSWER_KEY, equivalents=("torch.nextafter", "numpy.nextafter", "math.nextafter"),
+)  # fmt: skip
+class NextUp(Coded):
+    """The next larger number, by arithmetic on the code alone."""
+
+    def cases(self, stream):
+        edges = [(name, sign) for name in edge_codes((5, 10)) for sign in (0, 1)]
+        carries = []
+        for sign in (0, 1):  # the step that changes the exponent field
+            widths = stream.choice(SMALL)
+            power = stream.integer(2, 2 ** widths[0] - 2) << widths[1]
+            carries.append({"code": power - 1 + sign + (sign << sum(widths)), "widths": list(widths)})
+        return coded_cases(stream, [], 6) + carries + coded_cases(stream, edges, 0)
+
+    def reduce(self, case, raw):
+        return binary(raw, case["widths"])
+
+
+@exercise(
+    "01.largest_integer", answer="largest_integer", points=1, minutes=8, difficulty=1,
+    forbids=ANSWER_KEY, settles=("R02",),
+)  # fmt: skip
+class LargestInteger:
+    """Where counting ends: 2 ** (mantissa_bits + 1), or the range of the format if that comes first."""
+
+    tolerance = "exact"
+
+    def cases(self, stream):
+        shipped = [(5, 10), (8, 7), (8, 23), (11, 52), (5, 2), (3, 4), (2, 3)]
+        drawn = [(stream.integer(6, 10), stream.integer(4, 22)) for _ in range(4)]
+        drawn += [(4, stream.integer(8, 12)), (4, stream.integer(2, 5))]
+        return [{"widths": list(widths)} for widths in shipped + drawn]
+
+    def run(self, answer, case):
+        return answer(*case["widths"])
+
+    def describe(self, case):
+        return f"largest_integer(exponent_bits={case['widths'][0]}, mantissa_bits={case['widths'][1]})"
+
+
+@exercise(
+    "01.encode", answer="encode", points=4, minutes=25, difficulty=3,
+    forbids=ANSWER_KEY, equivalents=CASTS, settles=("C55", "C56", "C57"),
+)  # fmt: skip
+class Encode:
+    """Nearest, ties to even, from a Python float, in one rounding."""
+
+    tolerance = "exact"
+
+    def cases(self, stream):
+        cases = []
+
+        def add(place, part, sign=1, formats=LARGE):
+            """place: where on the number line; part: the fraction of a gap above a number of the format."""
+            widths = stream.choice(formats)
+            full, low, top = 2 ** widths[1], 1 - bias_of(widths[0]), bias_of(widths[0])
+            even = 2 * stream.integer(0, full // 2 - 2)
+            inside = stream.integer(low + 1, top - 1)
+            steps, exponent = {
+                "normal": (full + even, inside),
+                "odd": (full + even + 1, inside),
+                "last of binade": (2 * full - 1, inside),
+                "subnormal": (even, low),
+                "odd subnormal": (even + 1, low),
+                "zero": (0, low),
+                "last subnormal": (full - 1, low),
+                "largest": (2 * full - 1, top),
+                "far out": (full + even, top + stream.integer(2, 700)),
+            }[place]
+            cases.append({"x": sign * in_gaps(steps + part, exponent, widths[1]), "widths": list(widths)})
+
+        for sign in (1, -1, 1, -1):
+            add("normal", stream.integer(1, 2**19 - 1) / 2**20, sign)
+            add("odd", stream.integer(2**19 + 1, 2**20 - 1) / 2**20, sign)
+        for sign in (1, -1):  # ties
+            add("normal", 0.5, sign)
+            add("odd", 0.5, sign)
+            add("last of binade", 0.5, sign)
+        add("normal", 0.5 + 2**-26, formats=SMALL)  # a tie for whoever passes through float32
+        add("normal", 0.5 + 2**-26, sign=-1, formats=SMALL)
+        for sign in (1, -1):
+            add("subnormal", stream.integer(2**19 + 1, 2**20 - 1) / 2**20, sign)
+            add("odd subnormal", 0.5, sign)
+        edges = (("zero", 0.5), ("zero", 0.625), ("last subnormal", 0.75), ("largest", 0.5), ("far out", 0.25))
+        for place, part in edges:
+            add(place, part, stream.choice((1, -1)))
+        add("largest", 0.375)
+        add("largest", 0.25, sign=-1)
+        for x in (0.0, -0.0, math.inf, -math.inf, math.nan):
+            cases.append({"x": x, "widths": list(stream.choice(LARGE))})
+        return cases
+
+    def run(self, answer, case):
+        return answer(case["x"], *case["widths"])
+
+    def reduce(self, case, raw):
+        return binary(raw, case["widths"])
+
+    def describe(self, case):
+        return call_text("encode", repr(case["x"]), case["widths"])
+
+
+@exercise(
+    "01.quantize", answer="quantize", points=3, minutes=15, difficulty=3,
+    forbids=ANSWER_KEY, equivalents=(*CASTS, "torch.float8_e4m3fn", "torch.float8_e5m2"), settles=("R07",),
+)  # fmt: skip
+class Quantize:
+    """Values on the grid of a format; infinity or saturation at the end."""
+
+    tolerance = "exact"
+    formats = {
+        "fp16": (5, 10, 65504.0, "inf"),
+        "bf16": (8, 7, (2 - 2.0**-7) * 2.0**127, "inf"),
+        "e5m2": (5, 2, 57344.0, "inf"),
+        "e4m3fn": (4, 3, 448.0, "saturate"),
+        "e3m2": (3, 2, 28.0, "saturate"),
+        "e2m1": (2, 1, 6.0, "saturate"),
+    }
+
+    def cases(self, stream):
+        cases = []
+        for name, (exponent_bits, mantissa_bits, largest, _) in self.formats.items():
+            full, low, top = 2**mantissa_bits, 1 - bias_of(exponent_bits), math.frexp(largest)[1] - 1
+            values = []
+            for sign in (1, -1, 1, -1):
+                exponent, steps = stream.integer(low, top - 1), stream.integer(full, 2 * full - 1)
+                values.append(sign * in_gaps(steps + stream.integer(1, 255) / 256, exponent, mantissa_bits))
+            for sign in (1, -1):  # ties above an even and an odd number; subnormal ones; the smallest that survives
+                even = full + 2 * stream.integer(0, full // 2 - 1)
+                inside = stream.integer(low, top - 1)
+                values += [sign * in_gaps(even + tie, inside, mantissa_bits) for tie in (0.5, 1.5)]
+                tiny = (0.5, 0.625, stream.integer(1, full - 1) + 0.75)
+                values += [sign * in_gaps(part, low, mantissa_bits) for part in tiny]
+            gap = in_gaps(1, top, mantissa_bits)
+            values += [largest + 0.25 * gap, -largest - 0.25 * gap, math.inf, -math.inf, math.nan, 0.0]
+            if name != "bf16":  # twice its largest number is beyond float32
+                values += [2 * largest, -2 * largest]
+            cases.append({"format": name, "x": torch.tensor(values, dtype=torch.float32).reshape(2, -1)})
+        return cases
+
+    def run(self, answer, case):
+        return answer(case["x"].clone(), *self.formats[case["format"]])
+
+    def reduce(self, case, raw):
+        return raw + 0.0 if isinstance(raw, torch.Tensor) else raw  # -0.0 + 0.0 is 0.0: its sign is not judged
+
+    def describe(self, case):
+        exponent_bits, mantissa_bits, largest, overflow = self.formats[case["format"]]
+        return f'quantize(x, {exponent_bits}, {mantissa_bits}, largest={largest!r}, overflow="{overflow}")'
+
+
+@exercise("01.positions", answer="positions", points=1, minutes=6, difficulty=1, forbids=ANSWER_KEY, settles=("R02",))
+class Positions:
+    """Token numbers from a mask in any dtype, judged by how many of them differ."""
+
+    tolerance = "exact"
+
+    def cases(self, stream):
+        cases = []
+        for dtype in ("bfloat16", "float16", "bfloat16", "float32", "bool", "int64"):
+            rows = []
+            for left in (0, stream.integer(20, 90)):  # padding, tokens, padding, tokens, padding
+                first, gap = stream.integer(300, 900), stream.integer(1, 40)
+                second = stream.integer(1500, 1700)
+                rows.append([left, first, gap, second, 2800 - left - first - gap - second])
+            cases.append({"dtype": dtype, "runs": rows})
+        return cases
+
+    def mask(self, case):
+        """Bool mask of shape (2, 2800)."""
+        padding_first = torch.tensor([False, True, False, True, False])
+        return torch.stack([padding_first.repeat_interleave(torch.tensor(runs)) for runs in case["runs"]])
+
+    def run(self, answer, case):
+        return answer(self.mask(case).to(getattr(torch, case["dtype"])))
+
+    def reduce(self, case, raw):
+        mask = self.mask(case)
+        if form(raw) != form(mask.long()):
+            return [form(raw)]
+        rows = {}
+        for row in range(2):
+            tokens = raw[row, mask[row]]
+            rows[f"row {row}: distinct positions"] = tokens.unique().numel()
+            rows[f"row {row}: every 300th position"] = tokens[::300].tolist()
+            rows[f"row {row}: sum"] = tokens.sum().item()
+            rows[f"row {row}: sum at padding"] = raw[row, ~mask[row]].sum().item()
+        return [form(raw), rows]
+
+    def describe(self, case):
+        return f"positions(mask) with a {case['dtype']} mask of shape (2, 2800)"
+
+
+@exercise(
+    "01.mask_scores", answer="mask_scores", points=1, minutes=6, difficulty=1,
+    forbids=ANSWER_KEY, settles=("R04",),
+)  # fmt: skip
+class MaskScores:
+    """One fill value that is legal in every dtype. torch.finfo is the intended tool."""
+
+    tolerance = "exact"
+
+    def cases(self, stream):
+        cases = []
+        for dtype in ("float16", "bfloat16", "float32", "float64", "float16", "bfloat16"):
+            scores = stream.integers(-64, 64, 12)
+            hidden = [bool(stream.bits(1)) for _ in range(6)] + [True, False] + [True] * 4  # the last row is hidden
+            cases.append({"dtype": dtype, "scores": list(scores), "hidden": hidden})
+        return cases
+
+    def run(self, answer, case):
+        scores = torch.tensor(case["scores"]).reshape(3, 4).to(getattr(torch, case["dtype"]))
+        result = answer(scores, torch.tensor(case["hidden"]).reshape(3, 4))
+        return {"result": result, "scores afterwards": scores}
+
+    def describe(self, case):
+        return f"mask_scores(scores, hidden) in {case['dtype']}"
+
+
+@exercise(
+    "01.choose_format", answer="choose_format", points=2, minutes=12, difficulty=2,
+    forbids=ANSWER_KEY, settles=("C08", "C58"),
+)  # fmt: skip
+class ChooseFormat:
+    """Range at both ends and precision, turned into a decision."""
+
+    tolerance = "exact"
+    # largest and smallest as powers of two, step as a power of two; each range stays clear of every format's limits
+    situations = (
+        ((2, 6), (-4, -1), (-2.8, -2.3)),  # e4m3fn
+        ((10, 13), (-11, -5), (-1.8, -1.2)),  # e5m2
+        ((2, 6), (-11, -8), (-1.8, -1.2)),  # e5m2: too small for e4m3fn
+        ((3, 13), (-11, -2), (-9.8, -9.2)),  # fp16
+        ((3, 13), (-11, -2), (-6.5, -5.5)),  # fp16 and bf16: the tie
+        ((2, 10), (-21, -17), (-6.5, -5.5)),  # bf16: only a subnormal number in fp16
+        ((2, 10), (-90, -40), (-6.5, -5.5)),  # bf16: gradients
+        ((18, 60), (-8, -2), (-6.5, -5.5)),  # bf16: beyond fp16
+        ((3, 9), (-20, -17), (-20, -15)),  # fp32
+        ((150, 400), (-20, 0), (-20, -3)),  # fp64
+        ((2, 10), (-10, -2), (-70, -60)),  # none
+    )
+
+    def cases(self, stream):
+        def power(bounds):
+            low, high = (round(16 * bound) for bound in bounds)
+            return float(f"{2.0 ** (stream.integer(low, high) / 16):.3g}")
+
+        return [dict(zip(("largest", "smallest", "step"), map(power, row))) for row in self.situations]
+
+    def run(self, answer, case):
+        return answer(case["largest"], case["smallest"], case["step"])
+
+    def describe(self, case):
+        return f"choose_format(largest={case['largest']!r}, smallest={case['smallest']!r}, step={case['step']!r})"
