@@ -441,10 +441,17 @@ class MaskScores:
             cases.append({"dtype": dtype, "scores": list(scores), "hidden": hidden})
         return cases
 
+    def scores(self, case):
+        """Tensor of shape (3, 4) in the dtype of the case."""
+        return torch.tensor(case["scores"]).reshape(3, 4).to(getattr(torch, case["dtype"]))
+
     def run(self, answer, case):
-        scores = torch.tensor(case["scores"]).reshape(3, 4).to(getattr(torch, case["dtype"]))
+        scores = self.scores(case)
         result = answer(scores, torch.tensor(case["hidden"]).reshape(3, 4))
-        return {"result": result, "scores afterwards": scores}
+        return {"result": result, "scores": scores}
+
+    def reduce(self, case, raw):
+        return {"result": raw["result"], "the caller's scores changed": not torch.equal(raw["scores"], self.scores(case))}
 
     def describe(self, case):
         return f"mask_scores(scores, hidden) in {case['dtype']}"
@@ -478,7 +485,8 @@ class ChooseFormat:
             low, high = (round(16 * bound) for bound in bounds)
             return float(f"{2.0 ** (stream.integer(low, high) / 16):.3g}")
 
-        return [dict(zip(("largest", "smallest", "step"), map(power, row))) for row in self.situations]
+        names = ("largest", "smallest", "step")
+        return [{name: power(bounds) for name, bounds in zip(names, row, strict=True)} for row in self.situations]
 
     def run(self, answer, case):
         return answer(case["largest"], case["smallest"], case["step"])
