@@ -6,7 +6,6 @@ Of a mutant's outcomes the files hold those that differ from the expected ones.
 Outcomes are kept per torch version ("2.13") for versioned exercises and under "any" for the others.
 """
 
-import copy
 import json
 import os
 from dataclasses import dataclass, field
@@ -145,43 +144,48 @@ def _read(path):
 
 
 def _lines(node, depth=0):
-    """JSON text, compact but for the upper levels: one line for each list of outcomes, so that a diff shows what changed."""
-    if depth < 5 and isinstance(node, dict):
-        inside = ",\n".join(f"{json.dumps(key, ensure_ascii=False)}:{_lines(value, depth + 1)}" for key, value in node.items())
-    elif depth < 5 and isinstance(node, list) and node and isinstance(node[0], dict) and "name" in node[0]:
-        return "[\n" + ",\n".join(_lines(item, 5) for item in node) + "]"
-    else:
-        return json.dumps(node, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return "{\n" + inside + "}"
+    """JSON with one line for what fits on a line: diffs stay readable and the file small."""
+    text = json.dumps(node, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    if len(text) < 400 or not isinstance(node, (dict, list)):
+        return text
+    indent = "\n" + " " * (depth + 1)
+    if isinstance(node, list):
+        return f"[{indent}{f',{indent}'.join(_lines(item, depth + 1) for item in node)}{indent[:-1]}]"
+    parts = (f"{json.dumps(key, ensure_ascii=False)}:{_lines(item, depth + 1)}" for key, item in node.items())
+    return f"{{{indent}{f',{indent}'.join(parts)}{indent[:-1]}}}"
 
 
 def _pack(item, tensors):
-    pack = lambda value: plain.to_json(plain.freeze(value), tensors)  # noqa: E731
+    def pack(value):
+        return plain.to_json(plain.freeze(value), tensors)
 
     def changed(key, outcomes):
         pairs = zip(outcomes, item.expected[key], strict=True)
         return {str(i): pack(own) for i, (own, right) in enumerate(pairs) if compare.difference(right, own)}
 
     return {
-        "signature": pack(item.signature), "spread": pack(item.spread), "cases": pack(item.cases),
-        "expected": {key: pack(value) for key, value in item.expected.items()},
+        "signature": pack(item.signature),
+        "spread": item.spread,
+        "cases": [pack(case) for case in item.cases],
+        "expected": {key: [pack(outcome) for outcome in value] for key, value in item.expected.items()},
         "mutants": [
-            {"name": m.name, "message": m.message, "changed": {key: changed(key, value) for key, value in m.outcomes.items()}}
+            {"name": m.name, "message": m.message, "changed": {key: changed(key, own) for key, own in m.outcomes.items()}}
             for m in item.mutants
         ],
-    }  # fmt: skip
+    }
 
 
 def _unpack(item, tensors):
     cases = plain.from_json(item["cases"], tensors)
     expected = {key: plain.from_json(value, tensors) for key, value in item["expected"].items()}
     if any(len(value) != len(cases) for value in expected.values()):
-        raise ValueError(f"expected does not have one outcome for each of {len(cases)} cases")
+        raise ValueError(f"there is not one expected outcome for each of {len(cases)} cases")
+    if type(item["spread"]) is not float:
+        raise ValueError("the spread is not a float")
 
     def outcomes(changed):
-        found = {}
+        found = {key: list(expected[key]) for key in changed}
         for key, own in changed.items():
-            found[key] = copy.deepcopy(expected[key])
             for i, outcome in own.items():
                 if int(i) not in range(len(cases)):
                     raise ValueError(f"a mutant has an outcome for case {i} of {len(cases)}")
@@ -189,4 +193,5 @@ def _unpack(item, tensors):
         return found
 
     mutants = tuple(MutantData(m["name"], m["message"], outcomes(m["changed"])) for m in item["mutants"])
-    return ExerciseData(cases, expected, mutants, plain.from_json(item["spread"], tensors), plain.from_json(item["signature"], tensors))
+    signature = plain.from_json(item["signature"], tensors)
+    return ExerciseData(cases, expected, mutants, item["spread"], signature)

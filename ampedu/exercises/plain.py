@@ -2,8 +2,8 @@
 
 Plain are None, bool, int, float, str, list, tuple, dict with str keys, and dense CPU tensors of the dtypes in DTYPES.
 Types are tested by ``type(x) is``: a subclass could lie in its comparison operators.
-In JSON a tuple is {"tuple": […]}, a dict {"dict": {…}}, a non-finite float {"float": "nan"}, a wide int {"int": "0x…"},
-and a tensor {"tensor": NAME}, where NAME is a key of a separate mapping of tensors.
+In JSON a tuple is {"tuple": […]}, a non-finite float {"float": "nan"}, a wide int {"int": "0x…"}, and a tensor
+{"tensor": NAME}, where NAME is a key of a separate mapping of tensors. A dict that looks like one of these is {"dict": {…}}.
 """
 
 import json
@@ -20,6 +20,7 @@ MAX_DEPTH, MAX_NODES, MAX_TEXT, MAX_INT_BITS = 16, 100_000, 65_536, 4_096
 MAX_TENSORS, MAX_ELEMENTS, MAX_DIMS = 4_096, 1 << 22, 16
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _SAFE_INT = 1 << 53
+_TAGS = ("tuple", "dict", "float", "int", "tensor")
 
 
 class NotPlain(ValueError):
@@ -127,7 +128,8 @@ def to_json(value, tensors: dict):
     if kind is tuple:
         return {"tuple": [to_json(item, tensors) for item in value]}
     if kind is dict:
-        return {"dict": {key: to_json(item, tensors) for key, item in value.items()}}
+        body = {key: to_json(item, tensors) for key, item in value.items()}
+        return {"dict": body} if len(body) == 1 and set(body) <= set(_TAGS) else body
     if kind is torch.Tensor:
         name = f"t{len(tensors)}"
         tensors[name] = value
@@ -147,9 +149,9 @@ def _decode(node, tensors, depth):
         return [_decode(item, tensors, depth + 1) for item in node]
     if type(node) is not dict:
         return node
-    if len(node) != 1:
-        raise NotPlain(f"a JSON object with the keys {sorted(node)!r:.80} is not plain data")
-    (tag, body), = node.items()
+    if len(node) != 1 or not set(node) <= set(_TAGS):
+        return {key: _decode(item, tensors, depth + 1) for key, item in node.items()}
+    ((tag, body),) = node.items()
     if tag == "tuple" and type(body) is list:
         return tuple(_decode(item, tensors, depth + 1) for item in body)
     if tag == "dict" and type(body) is dict:
