@@ -39,7 +39,7 @@ this_machine(device).card("Every dtype in this lesson is the same on all machine
 # %% [markdown]
 # ## 0.2 A 60-second taste
 #
-# A training script counts the samples that it has seen: 70 000 ones, added up. Three formats do the sum.
+# A training script counts the samples that it has seen: 70 000 ones, added up, in three formats.
 #
 # **Predict** before you run. This is how the whole course works: commit to an answer, run, then read why.
 
@@ -88,7 +88,7 @@ targets = inputs.mean(dim=1, keepdim=True)
 # **GradScaler** multiplies the loss, so that small gradients do not vanish in float16, and divides the gradients again
 # before the optimizer uses them.
 #
-# **Predict.** After `backward()`, what is the dtype of the weights' gradients?
+# **Predict.** The step below has a forward pass under autocast, then `backward()`.
 
 # %%
 quiz("00.gradient_dtype")
@@ -221,7 +221,7 @@ check("01.decode", decode)
 # | part | lesson | what it settles | minutes | lab |
 # |---|---|---|---|---|
 # | | **0 Start here** | this page | 15 | |
-# | Numbers | [**1 Bit layouts**](01_bit_layouts.ipynb) | what formats hold | 45 | [lab 1](../labs/01_bit_layouts.ipynb), 120 |
+# | Numbers | [**1 Bit layouts**](01_bit_layouts.ipynb) | formats | 45 | [lab 1](../labs/01_bit_layouts.ipynb), 120 |
 # | | 2 Where precision is lost | sums, weight updates, softmax, variance | 45 | *planned* |
 # | Hardware | 3 Tensor Cores and when they help | when low precision is faster, and how to time it | 45 | *planned* |
 # | AMP | 4 Autocast and its op lists | which operation runs in which dtype | 45 | *planned* |

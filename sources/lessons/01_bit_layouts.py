@@ -52,8 +52,8 @@ behind_the_point = 1 / 2 + 0 / 4 + 1 / 8  # .101
 print((1 + behind_the_point) * 2**2)
 
 # %% [markdown]
-# The digit before the point is always 1, because a binary digit that is not 0 is 1. Nobody needs to store what is
-# always the same. That leaves three fields:
+# The digit before the point is always 1, because a binary digit that is not 0 is 1. (Zero is the exception; it gets its
+# turn in 1.2.) Nobody needs to store what is always the same. That leaves three fields:
 #
 # - the **sign**: one bit, 1 for negative;
 # - the **exponent**: how far the point moved;
@@ -68,7 +68,7 @@ bit_layout(["fp32", "tf32", "bf16", "fp16"])
 # %% [markdown]
 # One detail is missing. The point moves to the left for small numbers, so exponents can be negative, but the field
 # holds only bits. The cure is to add a constant, the **bias**. fp16 has 5 exponent bits and a bias of 15: exponent 2 is
-# stored as 17, exponent −3 as 12.
+# stored as 2 + 15 = 17, exponent −3 as −3 + 15 = 12.
 
 # %% [markdown]
 # ## 1.2 Decode by hand
@@ -101,7 +101,7 @@ import struct
 print(same_code == code, hex(code))
 
 # %% [markdown]
-# **Predict.** A float16 has sign 0, exponent 01111 and a mantissa of ten zeros. Which number is it?
+# **Predict.** Your turn. Decode it in your head or on paper, and commit, before you run the cell after the question.
 
 # %%
 from ampedu.widgets import quiz
@@ -131,7 +131,7 @@ from ampedu.formats import decode, fields
 
 for code in (0x0000, 0x0001, 0x03FF, 0x0400, 0x3C00, 0x7BFF, 0x7C00, 0x7E00):
     part = fields(code, "fp16")
-    print(f"{code:016b}  {part.kind:9}  {decode(code, 'fp16'):.9g}")
+    print(f"{code:016b}  {part.kind:9}  {decode(code, 'fp16'):<14.9g}  {part.formula}")
 
 # %% [markdown]
 # Read the left column as plain integers: they grow, and so do the values. That holds for all of them, from zero to
@@ -178,12 +178,13 @@ def limits(exponent_bits, mantissa_bits):
 # %% [markdown]
 # PyTorch's own table, `torch.finfo`, must agree.
 
-# %%
+# %% tags=["nbval-check-output"]
 layouts = {"fp32": (8, 23), "tf32": (8, 10), "bf16": (8, 7), "fp16": (5, 10), "e5m2": (5, 2)}
 dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "e5m2": torch.float8_e5m2}
 for name, dtype in dtypes.items():
     ours, theirs = limits(*layouts[name]), torch.finfo(dtype)
-    assert (ours["max"], ours["min_normal"], ours["eps"]) == (theirs.max, theirs.tiny, theirs.eps)
+    assert (ours["max"], ours["min_normal"], ours["eps"]) == (theirs.max, theirs.smallest_normal, theirs.eps)
+print("torch.finfo agrees on", ", ".join(dtypes))
 
 # %% tags=["nbval-check-output", "C07", "C08"]
 from IPython.display import Markdown
@@ -203,12 +204,12 @@ for name, (e, m) in layouts.items():
 table(head, rows)
 
 # %% [markdown]
-# Compare the rows. The exponent bits alone decide how far a format reaches, up and down: **range**. The mantissa bits
-# alone decide how fine it is: **precision**. fp16 ends at 65 504 with 3.3 decimal digits, bf16 at $3.39 \cdot 10^{38}$
-# with 2.4.
+# Compare the rows. The exponent bits decide how far a format reaches, up and down: **range**. (The mantissa moves the
+# ends only a little.) The mantissa bits decide how fine it is: **precision**. fp16 ends at 65 504 with 3.3 decimal
+# digits, bf16 at $3.39 \cdot 10^{38}$ with 2.4.
 #
-# What is a third of a digit? An average. Take every decimal number with $n$ digits, write it into the format, and read
-# it back: how many come back unharmed?
+# What is 0.3 of a digit? Only a conversion: 11 binary digits are $11 \cdot \log_{10} 2$ decimal ones. How many can you
+# trust? Take every number with $n$ digits, write it into the format, and read it back: how many come back unharmed?
 
 # %% tags=["nbval-check-output", "C08"]
 for dtype, digits in ((torch.float16, 3), (torch.float16, 4), (torch.bfloat16, 2), (torch.bfloat16, 3)):
@@ -219,9 +220,10 @@ for dtype, digits in ((torch.float16, 3), (torch.float16, 4), (torch.bfloat16, 2
     print(f"{dtype}: {digits} digits, {unharmed} of {len(number)} come back")
 
 # %% [markdown]
-# Guaranteed are 3 digits for fp16 and 2 for bf16. The next digit is sometimes right: never rely on it.
+# Three digits survive in fp16, two in bf16. That holds for normal numbers of any size, since the guarantee is $\lfloor
+# m \log_{10} 2 \rfloor$ digits for $m$ mantissa bits. The next digit is sometimes right: never rely on it.
 #
-# **Predict.** A tutorial says: "bfloat16 offers a larger range *and* more precision than float16." What do you say?
+# **Predict.** A sentence from a tutorial. The table above holds the answer; so do the bit layouts in 1.1.
 
 # %%
 quiz("01.more_range")
@@ -258,15 +260,15 @@ from matplotlib.figure import Figure
 def border(exponent_bits):
     mantissa_bits = 15 - exponent_bits
     bias = 2 ** (exponent_bits - 1) - 1
-    figure = Figure(figsize=(7, 3), layout="constrained")
+    figure = Figure(figsize=(6, 2.6), layout="constrained")
     axes = figure.subplots()
     axes.bar(0.5, 2**mantissa_bits, width=2 * bias, color="#0072B2")
     axes.set_xlim(-140, 140)
     axes.set_ylim(0, 2200)
-    axes.set_xlabel("exponent of the number (binades from 1)")
+    axes.set_xlabel("exponent (one unit is one binade)")
     axes.set_ylabel("numbers in a binade")
-    known = {5: ", this is fp16", 8: ", this is bf16"}.get(exponent_bits, "")
-    axes.set_title(f"{exponent_bits} exponent bits, {mantissa_bits} mantissa bits{known}")
+    known = {5: "fp16: ", 8: "bf16: "}.get(exponent_bits, "")
+    axes.set_title(f"{known}{2 * bias} binades × {2**mantissa_bits} numbers = {2 * bias * 2**mantissa_bits:,}")
     return figure
 
 
@@ -279,8 +281,8 @@ slider(border, [4, 5, 6, 7, 8], 5, "exponent bits", alt)
 # %% [markdown]
 # ### Almost float32's range, and exactly float16's precision
 #
-# Two sentences are in nearly every slide deck. The first: "bf16 has exactly the range of float32." The exponents are
-# the same, the ends are not.
+# Two sentences that you will meet. The first: "bf16 has exactly the range of float32." The exponents are the same, the
+# ends are not.
 
 # %% tags=["nbval-check-output", "C09"]
 fp32, bf16 = limits(8, 23), limits(8, 7)
@@ -293,7 +295,8 @@ print("3.4e38 in bf16:", torch.tensor(3.4e38, device=device).bfloat16().item())
 #
 # The second: "TF32 is a 19-bit format with about the accuracy of float32." TF32 is what the Tensor Cores of an Ampere
 # or newer GPU make of float32 inputs when you allow it. Ask what $1 + 2^{-12}$ becomes. (That is no tie, so every way
-# of rounding agrees.) `round_to` rounds a float32 tensor to any format; you will see how in 1.5.
+# of rounding agrees.) `FORMATS` is the table of 1.4 for all formats of this course; `round_to` rounds a float32 tensor
+# to any of them, and you will see how in 1.5.
 
 # %% tags=["nbval-check-output", "C10"]
 from ampedu.formats import FORMATS, round_to
@@ -310,7 +313,7 @@ assert FORMATS["tf32"].exponent_bits == FORMATS["fp32"].exponent_bits == 8
 
 # %% tags=["nbval-check-output", "C10"]
 floats = sorted({str(d) for d in vars(torch).values() if isinstance(d, torch.dtype) and d.is_floating_point})
-print([name for name in floats if "tf32" in name or "19" in name])
+print("dtypes for TF32:", [name for name in floats if "tf32" in name or "19" in name])
 
 # %% [markdown]
 # ## 1.5 Round to nearest, ties to even
@@ -344,8 +347,9 @@ number_line(["fp16", "bf16"], 2032, 2096)
 # %% [markdown]
 # ### bfloat16 is float32, cut and rounded
 #
-# bf16 has the exponent of float32, so a bf16 is the upper half of a float32. It is tempting to convert by cutting. That
-# always rounds toward zero, and it is not what PyTorch does:
+# bf16 has the exponent of float32, so a bf16 is the upper half of a float32. It is tempting to convert by cutting (`>>
+# 16` drops 16 bits on the right, `<< 16` puts zeros there). That always rounds toward zero, and it is not what PyTorch
+# does:
 
 # %% tags=["nbval-check-output"]
 x = torch.tensor([0.1], device=device)
@@ -391,8 +395,8 @@ print("twice", x.half().bfloat16().item())
 #
 # ## 1.6 The lower edge: subnormals
 #
-# **Predict.** The smallest positive float16 is $2^{-24} \approx 5.96 \cdot 10^{-8}$. A gradient is $3.1 \cdot 10^{-8}$.
-# What is left of it in float16?
+# **Predict.** The smallest positive float16 is $2^{-24} \approx 5.96 \cdot 10^{-8}$, the second row that we decoded in
+# 1.2. Gradients do get smaller than that.
 
 # %%
 quiz("01.below_smallest")
@@ -412,7 +416,8 @@ assert 2.9e-8 < 2.0**-25 < 3.1e-8
 # number. Below it lie 1023 subnormals.
 
 # %% tags=["nbval-check-output", "C56"]
-print("smallest normal", limits(5, 10)["min_normal"])
+smallest_normal = limits(5, 10)["min_normal"]
+print("smallest normal", smallest_normal, " subnormals", int(((values > 0) & (values < smallest_normal)).sum()))
 for exact in (1e-5, 1e-6, 1e-7):
     kept = torch.tensor(exact, device=device).half().item()
     print(f"{exact:.0e} is kept as {kept:.3e}, error {abs(kept - exact) / exact:.2%}")
@@ -437,12 +442,13 @@ number_line(["e4m3fn"], 0, 2**-4)
 # %% tags=["nbval-check-output"]
 edge = torch.tensor([65504.0, 65519.99, 65520.0], device=device)
 print(edge.half().tolist())
+assert (65504 + 65536) / 2 == 65520
 
 # %% [markdown]
 # Below the middle, back to 65 504. In the middle the even neighbor would be 65 536, which does not exist: infinity
 # takes its place.
 #
-# **Predict.** `a` is a float16 tensor holding 10 000. What is `a * a`?
+# **Predict.** The same edge, reached by a product.
 
 # %%
 quiz("01.ten_thousand_squared")
@@ -453,9 +459,9 @@ square = a * a
 print(square.item(), " is NaN:", square.isnan().item())
 
 # %% [markdown]
-# **Explain.** $10^8$ is too large, so it is infinite. That is not NaN: infinity is still a number with a place in the
-# order. NaN comes one step later, when two infinities meet or one meets zero. In a log you see the NaN; the culprit is
-# the infinity before it.
+# **Explain.** $10^8$ is too large, so it is infinite. That is not NaN: infinity still has a place in the order, above
+# all numbers. NaN comes one step later, when infinity is subtracted from itself, divided by itself or multiplied by
+# zero. In a log you see the NaN; the culprit is the infinity before it.
 
 # %% tags=["nbval-check-output", "C57"]
 print((square - square).item(), (square * 0).item(), (square / square).item())
@@ -487,7 +493,7 @@ mask = x > 0
 calls = {
     "x.fill_(v)": lambda v: x.clone().fill_(v),
     "torch.full((2,), v, dtype=x.dtype)": lambda v: torch.full((2,), v, dtype=x.dtype),
-    "x.clamp(min=v, max=v)": lambda v: x.clamp(min=v, max=v),
+    "x.clamp(min=v)": lambda v: x.clamp(min=v),
     "x.masked_fill(mask, v)": lambda v: x.masked_fill(mask, v),
     "torch.where(mask, v, x)": lambda v: torch.where(mask, v, x),
     "x[0] = v": lambda v: assign(x.clone(), v),
@@ -499,9 +505,9 @@ assert [isinstance(result, str) for result in results.values()] == [True] * 4 + 
 table(["v = -1e9", "result"], [[f"`{call}`", result] for call, result in results.items()])
 
 # %% [markdown]
-# Functions that take a Python number *as the value to store* check it against the range of the dtype. Conversion and
-# arithmetic do not: they follow IEEE 754 and answer infinity. And the rule has holes. A number that would fit after
-# rounding is refused; and on a CPU, `full` and `fill_` skip the check if the tensor has a single element.
+# The first four compare the Python number with the range of the dtype before they use it. The last four convert it or
+# compute with it, and follow IEEE 754: infinity. There are finer surprises. A number that would fit after rounding is
+# refused; and on a CPU, `full` and `fill_` skip the check if the tensor has a single element.
 
 # %% tags=["R04"]
 print(torch.tensor([65510.0, 65510.0]).half().tolist())
@@ -513,7 +519,7 @@ print(attempt(lambda: torch.full((1,), -1e9, dtype=torch.float16)))
 #
 # ## 1.8 Whole numbers
 #
-# **Predict.** A model stores the positions 0 … 2047 in bfloat16. How many different positions are left?
+# **Predict.** Floats hold whole numbers too: positions of tokens, indices, labels, time steps. All of them?
 
 # %%
 quiz("01.positions")
@@ -524,20 +530,21 @@ print(positions.bfloat16().float().unique().numel())
 print(positions[254:262].bfloat16().tolist())
 
 # %% [markdown]
-# **Explain.** Seven mantissa bits and the hidden one make 8 binary digits: enough for every whole number up to $2^8 =
-# 256$. From 256 on the ulp is 2, from 512 on it is 4. That leaves the 257 numbers 0 … 256, and 128 for each of the
-# three doublings up to 2048: 257 + 3 · 128 = 641.
+# **Explain.** Seven mantissa bits and the hidden one make 8 binary digits: enough for all $2^8$ whole numbers below
+# 256, and 256 itself is a power of two. From there on the ulp is 2, from 512 on it is 4. That leaves the 257 numbers 0
+# … 256, and 128 for each of the three doublings up to 2048: 257 + 3 · 128 = 641.
 
 # %% tags=["nbval-check-output", "R02"]
 number = torch.arange(4096, device=device).float()
 for dtype in (torch.bfloat16, torch.float16):
     lost = number[number.to(dtype).float() != number]
     print(f"{dtype}: the first whole number that is lost is {int(lost[0])}")
-print(257 + 3 * 128)
+print("257 + 3 · 128 =", 257 + 3 * 128)
 
 # %% [markdown]
-# Exact up to 256 and 2048, and not one further. `model.to(torch.bfloat16)` also converts buffers that hold positions,
-# frequencies or class indices. Keep those in an integer dtype or in float32. Lab 1 has such a bug for you to repair.
+# Up to 256 and 2048 every whole number is exact; beyond, only some. `model.to(torch.bfloat16)` converts every
+# floating-point buffer too, and some models keep positions or frequencies in one. Keep those in float32, and positions,
+# labels and indices in an integer dtype. Lab 1 has such a bug for you to repair.
 #
 # ## 1.9 Eight bits and fewer
 #
@@ -549,14 +556,15 @@ rows = []
 for name in small:
     f = FORMATS[name]
     finite = sum(math.isfinite(decode(code, name)) for code in range(2**f.bits))
-    rows.append([f"**{name}**", f.bits, finite, f"{f.max:.4g}", f"{f.eps:.4g}", f.has_inf, f.has_nan])
+    special = ["yes" if has else "no" for has in (f.has_inf, f.has_nan)]
+    rows.append([f"**{name}**", f.bits, finite, f"{f.max:.5g}", f"{f.eps:.4g}", *special])
 table(["format", "bits", "finite patterns", "max", "gap above 1", "infinity", "NaN"], rows)
 
 # %% [markdown]
 # - **e5m2** is a small fp16, with all the rules of 1.2. It is meant for gradients, which need range.
 # - **e4m3fn** ("fn": *finite, with NaN*) uses the top exponent for ordinary numbers. It has no infinity, and NaN only
-#   where all bits are ones. The rule of 1.4 would end it at 240; it ends at 448. It is meant for weights and
-#   activations. **e4m3fnuz** ("uz": *unsigned zero*) is the cousin on some AMD GPUs.
+#   where all bits but the sign are ones. The rule of 1.4 would end it at 240; it ends at 448. It is meant for weights
+#   and activations. **e4m3fnuz** ("uz": *unsigned zero*) is the cousin on some AMD GPUs.
 # - **e3m2**, **e2m3** and **e2m1** have no infinity and no NaN at all. e2m1, better known as FP4, is a list that you
 #   can learn by heart.
 # - **e8m0** has no sign, no mantissa and no zero: only powers of two. It is not for values, but for the *scale* that a
@@ -583,8 +591,8 @@ print(f"torch {'since 2.12' if saturates else 'before 2.12'}: {kept.tolist()}")
 print("e5m2:", torch.tensor([57344.0, 61439.0, 61440.0, math.inf]).to(torch.float8_e5m2).float().tolist())
 
 # %% [markdown]
-# e5m2 has an infinity and uses it. Both ways hide damage: saturation keeps training alive with a wrong number, NaN ends
-# it. So divide by a scale *before* the conversion; lesson 11 shows how.
+# e5m2 has an infinity and uses it. None of this is harmless: saturation goes on with a wrong number, infinity and NaN
+# spread. So divide by a scale *before* the conversion; lesson 11 shows how.
 #
 # ## 1.10 If you knew all this
 #
@@ -630,7 +638,7 @@ x = 1 + torch.rand(1_000_000, device=device)  # one binade
 cut = (x.view(torch.int32) >> 16 << 16).view(torch.float32)
 loss_by_cut = ((x - cut) / x).double().mean().item()
 loss_by_rounding = ((x - round_to(x, "bf16")) / x).double().mean().item()
-print(f"cut {loss_by_cut:.4%}, rounded {loss_by_rounding:+.4%}")
+print(f"cut {loss_by_cut:.4%}, rounded {abs(loss_by_rounding):.4%}")
 assert 0.0025 < loss_by_cut < 0.0029 and abs(loss_by_rounding) < 1e-4
 
 # %% [markdown]
