@@ -92,8 +92,8 @@ def _stamped(folder, mark):
 def constraints(text, torch=None, keep=()):
     """The text of constraints.txt, changed so that what is installed stays.
 
-    torch: a version that takes the place of torch's line; its local part ("+cpu") is dropped, since a constraint without
-    it accepts any build of that version. keep: names of packages whose lines are left out, so that pip leaves them be.
+    torch: a version that takes the place of torch's line; its local part ("+cpu") is dropped, since a constraint
+    without it accepts any build of that version. keep: names of packages whose lines are left out: pip leaves them be.
     """
     leave = {canonical(name) for name in keep} | ({"torch"} if torch else set())
     lines = [line for line in text.splitlines() if canonical(line.partition("==")[0]) not in leave]
@@ -116,7 +116,9 @@ def installed_names():
 
 def pip_command(python, repository, extra, constraint_file, torch_index=None):
     """The pip command that installs ampedu with `extra`, as a list."""
-    command = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", str(constraint_file)]
+    command = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "-c", str(constraint_file)]
+    if not sys.stdout.isatty():
+        command.append("-q")
     if torch_index:
         command += ["--extra-index-url", torch_index]
     return [*command, "-e", f"{repository}[{extra}]"]
@@ -184,15 +186,11 @@ def check_disk(repository):
 
 
 def run_pip(command):
-    """Runs pip, showing what it prints; raises Stop with the cure if it fails."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        sys.stdout.write("  " + line)
-        sys.stdout.flush()
-    if process.wait() != 0:
-        raise Stop(explain("".join(lines)) or "pip could not install the packages; its message is above.")
+    """Runs pip. Its warnings are shown only if it fails; then Stop is raised with the cure."""
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    said = process.communicate()[1]
+    if process.returncode != 0:
+        raise Stop(said[-3000:] + "\n" + (explain(said) or "pip could not install the packages; its message is above."))
 
 
 # What pip prints → what to do. The first that matches is said.

@@ -66,8 +66,9 @@ def check_port(port):
 
 def jupyter_command(python, work, options):
     """The command that starts JupyterLab in work/, as a list."""
-    first = FIRST if (work / FIRST).exists() else "."
-    command = [str(python), "-m", "jupyterlab", first, f"--ServerApp.root_dir={work}"]
+    command = [str(python), "-m", "jupyterlab", f"--ServerApp.root_dir={work}"]
+    if (work / FIRST).exists():  # so that the address that --no-browser prints opens it too
+        command.append(f"--LabApp.default_url=/lab/tree/{FIRST}")
     if options.no_browser:
         command.append("--no-browser")
     if options.port:
