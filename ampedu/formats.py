@@ -177,7 +177,8 @@ def encode(x: "float | torch.Tensor", fmt, overflow: str | None = None) -> "int 
     """Return the code of the value nearest to x, ties to even: float -> int, floating tensor -> int64 tensor.
 
     x is taken as float64 (exact for every narrower dtype) and rounded once. A 64-bit code in a tensor is its two's
-    complement. ``overflow`` is that of round_to. NaN becomes the one code ``nan_code``. Raises ValueError for NaN where the format has none.
+    complement. ``overflow`` is that of round_to. NaN becomes the one code ``nan_code``; raises ValueError where the
+    format has none.
     """
     fmt = get(fmt)
     if not isinstance(x, torch.Tensor):
@@ -208,7 +209,8 @@ def encode(x: "float | torch.Tensor", fmt, overflow: str | None = None) -> "int 
     else:
         is_nan |= negative & (bits << 1 != 0)
     if not fmt.has_nan:
-        _refuse_nan(is_nan, fmt)
+        if is_nan.any():
+            raise _nan_refused(fmt)
         return code
     return code.masked_fill(is_nan, fmt.nan_code)
 
@@ -319,13 +321,11 @@ def _round(x: torch.Tensor, fmt: FloatFormat, mode: str, rule: str, generator) -
     if fmt.has_inf and m >= 23 and low - m <= -149 and high >= 127:
         limit = _rounding.FLOAT32_MAX
         return x.clamp(-limit, limit) if rule == "saturate" else x.clone()
-    if m > 23 or low - m < -149 or fmt.max > _rounding.FLOAT32_MAX:
+    if m > 23 or low - m < (-149 if fmt.signed else -127) or fmt.max > _rounding.FLOAT32_MAX:
         raise ValueError(
-            f"round_to writes float32, which cannot hold every value of {fmt.name}: "
+            f"round_to computes in float32, whose range or precision is too small for {fmt.name}: "
             f"use decode(encode(x, fmt), fmt), which is exact in float64"
         )
-    if not fmt.has_nan:
-        _refuse_nan(x != x, fmt)
     target = _rounding.Target(
         mantissa_bits=m,
         min_exponent=low,
@@ -335,10 +335,14 @@ def _round(x: torch.Tensor, fmt: FloatFormat, mode: str, rule: str, generator) -
         overflow=rule,
         negative_zero=fmt.has_negative_zero,
         unsigned=not fmt.signed,
+        refuses_nan=not fmt.has_nan,
         native=_NATIVE.get((fmt.exponent_bits, m, fmt.bias, fmt.flavour)),
     )
-    with torch.no_grad():
-        return _rounding.round_blocks(x, target, mode, generator)
+    try:
+        with torch.no_grad():
+            return _rounding.round_blocks(x, target, mode, generator)
+    except _rounding.NanRefused:
+        raise _nan_refused(fmt) from None
 
 
 class _StraightThrough(torch.autograd.Function):
@@ -364,9 +368,8 @@ def _overflow_rule(fmt: FloatFormat, overflow: str | None) -> str:
     return "nan" if overflow == "inf" and not fmt.has_inf else overflow
 
 
-def _refuse_nan(is_nan: torch.Tensor, fmt: FloatFormat) -> None:
-    if is_nan.any():
-        raise ValueError(f"{fmt.name} has no code for NaN: replace NaN first, for example by torch.nan_to_num")
+def _nan_refused(fmt: FloatFormat) -> ValueError:
+    return ValueError(f"{fmt.name} has no code for NaN: replace NaN first, for example by torch.nan_to_num")
 
 
 def _one_code(code: int, fmt: FloatFormat) -> int:
