@@ -78,7 +78,7 @@ def build(project: Project, stem: str, force: bool = False) -> str:
     now, stored = inputs(project, stem), manifest(project)
     if not force and stored.get(stem) == now | {"files": file_hashes(project, stem)}:
         return "unchanged"
-    _make(project, stem, now["source"])
+    _make(project, stem)
     stored[stem] = now | {"files": file_hashes(project, stem)}
     kept = {name: stored[name] for name in stems(project) if name in stored}
     text = json.dumps(kept, indent=1, sort_keys=True) + "\n"
@@ -115,10 +115,10 @@ def check(project: Project) -> tuple[list[str], list[str]]:
     return problems, warnings
 
 
-def _make(project: Project, stem: str, source: str) -> None:
+def _make(project: Project, stem: str) -> None:
     """Run the worker in a process of its own, so that one lab cannot disturb another."""
     lab = project.root / SOURCE_FOLDER["lab"] / f"{stem}.py"
-    job = {"stem": stem, "source": source, "cells": solution_cells(percent.read(lab, project.name(lab)))}
+    job = {"stem": stem, "cells": solution_cells(percent.read(lab, project.name(lab)))}
     job |= {"mutants": str(mutants_path(project, stem)), "folder": str(folder(project))}
     with tempfile.TemporaryDirectory(prefix="ampedu-") as scratch:
         command = [sys.executable, "-m", "tools.expected_worker"]
@@ -133,5 +133,6 @@ def _make(project: Project, stem: str, source: str) -> None:
         finally:
             execute.kill_tree(process)
     if process.returncode:
-        last = [line for line in output.strip().split("\n") if line.strip()][-1:] or ["no message"]
-        raise BuildError(f"{project.name(lab)}: cannot make the expected data: {last[0]}")
+        lines = [line for line in output.strip().split("\n") if line.strip()] or ["no message"]
+        lines = lines[-1:] if "Traceback" in output else lines
+        raise BuildError("\n".join(f"{project.name(lab)}: cannot make the expected data: {line}" for line in lines))

@@ -13,12 +13,13 @@ GIVEN = {"setup", "parameters"}  # cells that the rules on size and tags leave o
 
 @dataclass(frozen=True)
 class Page:
-    """One notebook. `cells` come from the source; outputs from the stored file where its cell is the same."""
+    """One notebook. `cells` come from the source; with their stored outputs if the notebook is `built` from it."""
 
     project: Project
     target: Target
     cells: tuple[dict, ...]
     lines: tuple[int, ...]
+    built: bool
 
     @property
     def name(self) -> str:
@@ -51,17 +52,19 @@ def tags(cell: dict) -> list[str]:
 def load(project: Project, target: Target) -> Page:
     """The page of `target`; raises BuildError when the source cannot be assembled."""
     notebook, lines = assemble(project, target, percent.read(target.source, project.name(target.source)))
-    if target.kind in EXECUTED and target.path.exists():
-        _take_outputs(notebook, target.path)
-    return Page(project, target, tuple(notebook["cells"]), tuple(lines))
+    built = target.kind in EXECUTED and _take_outputs(notebook, target.path)
+    return Page(project, target, tuple(notebook["cells"]), tuple(lines), built)
 
 
-def _take_outputs(notebook: dict, path: Path) -> None:
+def _take_outputs(notebook: dict, path: Path) -> bool:
+    """Copy the outputs of the notebook at `path` if it was built from the same source; returns whether it was."""
     try:
-        stored = {cell.get("id"): cell for cell in files.load(path)["cells"]}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return  # the comparison with the source names a damaged file
+        old = files.load(path)
+        stored = {cell["id"]: cell["outputs"] for cell in old["cells"] if cell["cell_type"] == "code"}
+        same = old["metadata"]["ampedu"]["source_sha256"] == notebook["metadata"]["ampedu"]["source_sha256"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False  # the comparison with the source names a missing or damaged file
     for cell in notebook["cells"]:
-        old = stored.get(cell["id"])
-        if old and cell["cell_type"] == "code" and old.get("source") == cell["source"]:
-            cell["outputs"] = old.get("outputs", [])
+        if same and cell["cell_type"] == "code":
+            cell["outputs"] = stored.get(cell["id"], [])
+    return same
