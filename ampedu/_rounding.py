@@ -221,8 +221,9 @@ class _PowersOfTwo(_Generic):
             out.floor_()
         out.mul_(b)
         self._overflow(x, out, b)
-        # The square root is NaN exactly where x is negative; 0 times it adds NaN there and nothing elsewhere.
-        out.add_(torch.clamp(x, max=FLOAT32_MAX, out=b).sqrt_().mul_(0.0))
+        # The sign bit, spread over the word, is the NaN of all ones where x is negative; x + 0 takes the sign from -0.
+        spread = torch.add(x, 0.0, out=b).view(self.ints).bitwise_right_shift_(31)
+        out.view(self.ints).bitwise_or_(spread)
 
 
 def fits_float32(target: Target) -> bool:
