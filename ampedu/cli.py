@@ -67,9 +67,20 @@ def _progress(options: argparse.Namespace) -> int:
         except OSError as error:
             print(f"ampedu: cannot write {options.export}: {error.strerror}. Name another file.", file=sys.stderr)
             return 1
+        except ValueError as error:
+            print(f"ampedu: {error}. For example: --export progress.json", file=sys.stderr)
+            return 1
         print(f"Written to {options.export}")
         return 0
-    print(progress.summary())
+    rows = progress.rows()
+    if not rows:
+        print("Nothing yet. Answer a quiz in a lesson, or run a check in a lab.")
+        return 0
+    lines = [(row["id"], row["status"], str(row["points"] or ""), str(row["attempts"])) for row in rows]
+    print(_aligned([("id", "status", "points", "tries"), *lines]))
+    passed = sum(row["status"] == "passed" for row in rows if row["kind"] == "exercise")
+    points = sum(row["points"] for row in rows)
+    print(f"{passed} exercise{'s' * (passed != 1)} passed, {points} point{'s' * (points != 1)}.")
     return 0
 
 

@@ -218,10 +218,11 @@ def sandbox(find: Callable[[str], str | None] = shutil.which, system: str | None
 
 def progress_path() -> list[Check]:
     """The file for progress, or the folder where it will be made, can be written."""
-    named = os.environ.get("AMPEDU_PROGRESS")
-    path = Path(named or Path.home() / ".ampedu" / "progress.json")
+    from ampedu.progress import path as where
+
+    path = where()
     # No machine's path in a stored notebook.
-    shown = "the file that AMPEDU_PROGRESS names" if named else "~/.ampedu/progress.json"
+    shown = "the file that AMPEDU_PROGRESS names" if os.environ.get("AMPEDU_PROGRESS") else "~/.ampedu/progress.json"
     nearest = path if path.exists() else next(folder for folder in path.absolute().parents if folder.exists())
     if path.is_dir():
         return [Check("Progress", "problem", shown, "This is a folder: let AMPEDU_PROGRESS name a file.")]
