@@ -158,8 +158,9 @@ def build(project: Project, stems: tuple[str, ...] = (), force: bool = False) ->
             print(f"  note: {note}")
     if not stems:
         try:
-            files.write_text(project.root / coverage.TARGET, coverage.render(project))
-            problems += coverage.problems(project)
+            if not coverage.settled(project)[1]:  # a broken source must not take its rows off the table
+                files.write_text(project.root / coverage.TARGET, coverage.render(project))
+            problems += [problem for problem in coverage.problems(project) if problem not in problems]
         except BuildError as error:
             problems += str(error).split("\n")
     return problems

@@ -50,25 +50,33 @@ def planned_stems(project: Project) -> set[str]:
     return set(planned(project)) if (project.root / PLANNED).exists() else set()
 
 
-def settled(project: Project) -> dict[tuple[str, str], list[tuple[str, str]]]:
-    """For every (row, lesson number) the cells that carry its tag, as (notebook path, cell id), lessons first."""
-    found: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+Cells = dict[tuple[str, str], list[tuple[str, str]]]
+
+
+def settled(project: Project) -> tuple[Cells, set[str]]:
+    """For every (row, lesson number) the cells that carry its tag, as (notebook path, cell id), lessons first.
+
+    Also the numbers of lessons whose source is broken, about which nothing can be said.
+    """
+    found: Cells = defaultdict(list)
+    broken = set()
     for target in project.targets(kinds=("lesson", "solution")):
         try:
             notebook, _ = assemble(project, target, percent.read(target.source, project.name(target.source)))
         except BuildError:
-            continue  # named where the notebook itself is built
+            broken.add(target.stem[:2])  # why is said where the notebook itself is built
+            continue
         for cell in notebook["cells"]:
             for tag in tags(cell):
                 if ROW.fullmatch(tag):
                     path = f"{TARGET_FOLDER[target.kind]}/{target.stem}.ipynb"
                     found[tag, target.stem[:2]].append((path, cell["id"]))
-    return dict(found)
+    return dict(found), broken
 
 
 def problems(project: Project) -> list[str]:
     """Rows that are nowhere, in two places, or unknown."""
-    known, seen = rows(project), settled(project)
+    known, (seen, broken) = rows(project), settled(project)
     plan = {(row, stem[:2]): stem for stem, listed in planned(project).items() for row in listed}
     wanted = {(ident, number) for ident, row in known.items() for number in row["lessons"]}
     found = []
@@ -83,7 +91,7 @@ def problems(project: Project) -> list[str]:
             found.append(
                 f"{PLANNED}: row {ident} is planned for {plan[pair]} but settled there; remove it from the plan."
             )
-        elif pair not in seen and pair not in plan:
+        elif pair not in seen and pair not in plan and number not in broken:
             found.append(
                 f"{ROWS}: row {ident} is settled by no cell of lesson {number} and not planned for it; "
                 f"tag the cell that settles it, or put it into {PLANNED}."
@@ -93,7 +101,7 @@ def problems(project: Project) -> list[str]:
 
 def render(project: Project) -> str:
     """Text of docs/coverage.md."""
-    known, seen = rows(project), settled(project)
+    known, (seen, _) = rows(project), settled(project)
     stems = {stem[:2]: stem for stem in planned(project)}
     parts = [HEAD]
     for kind, title in KINDS.items():
@@ -110,13 +118,13 @@ def render(project: Project) -> str:
 def check(project: Project) -> list[str]:
     """Problems of the rows, and of docs/coverage.md if it is not what `render` gives."""
     try:
-        found, text = problems(project), render(project)
+        found, text, (_, broken) = problems(project), render(project), settled(project)
     except BuildError as error:
         return str(error).split("\n")
     path = project.root / TARGET
     if not path.exists():
         found.append(f"{TARGET} is missing; run `make build`.")
-    elif path.read_text(encoding="utf-8") != text:
+    elif path.read_text(encoding="utf-8") != text and not broken:
         found.append(f"{TARGET} is stale or was edited by hand; run `make build`.")
     return found
 

@@ -31,7 +31,7 @@ def render(project: Project, source: Path) -> str:
         table = tomllib.loads(source.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise BuildError(f"{name}: {error}; correct the TOML.") from None
-    questions = table.get("question", [])
+    questions = _tables(table.get("question"))
     problems = [f'{name}: unknown table "{key}"; write [[question]].' for key in table if key != "question"]
     if not questions:
         problems.append(f"{name}: no [[question]]; write one or delete the file.")
@@ -60,7 +60,7 @@ def render(project: Project, source: Path) -> str:
 def _problems(question: dict, number: str, seen: set[str]) -> list[str]:
     """What is wrong with one question; `number` is the lesson's, `seen` the ids before it."""
     problems = []
-    ident, options = question.get("id"), question.get("option", [])
+    ident, options = question.get("id"), _tables(question.get("option"))
     match = ID.fullmatch(ident) if isinstance(ident, str) else None
     if not match or match[1] != number:
         problems.append(f'the id must be of the form "quiz/{number}.snake_case".')
@@ -100,6 +100,11 @@ def ids(project: Project) -> dict[str, str]:
             continue
         found |= {question["id"]: project.name(source) for question in questions}
     return found
+
+
+def _tables(value) -> list[dict]:
+    """`value` if it is an array of tables, as [[question]] gives; else an empty list."""
+    return value if isinstance(value, list) and all(isinstance(item, dict) for item in value) else []
 
 
 def _is_text(value) -> bool:

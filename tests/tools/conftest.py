@@ -144,7 +144,7 @@ class FakeRunner:
         self.calls.append(notebook["cells"][0]["source"].split("\n")[0])
         done, namespace = copy.deepcopy(notebook), {"check": lambda name, answer: print(name, answer(4))}
         for cell in done["cells"]:
-            if cell["cell_type"] != "code" or "import" in cell["source"].split("\n")[0]:
+            if cell["cell_type"] != "code" or "from ampedu.exercises" in cell["source"]:
                 continue
             printed = io.StringIO()
             source = cell["source"].replace("from ampedu.numbers import double", "double = lambda x: 2 * x")
