@@ -114,14 +114,23 @@ def installed_names():
     return sorted({found.metadata["Name"] for found in distributions() if found.metadata["Name"]})
 
 
-def pip_command(python, repository, extra, constraint_file, torch_index=None):
-    """The pip command that installs ampedu with `extra`, as a list."""
+def pip_command(python, constraint_file, *packages, torch_index=None):
+    """The pip command that installs `packages`, as a list."""
     command = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "-c", str(constraint_file)]
     if not sys.stdout.isatty():
         command.append("-q")
     if torch_index:
         command += ["--extra-index-url", torch_index]
-    return [*command, "-e", f"{repository}[{extra}]"]
+    return [*command, *packages]
+
+
+def jupyter_packages(repository):
+    """The extra `course` of pyproject.toml with ipywidgets: JupyterLab and what lives in it; none of them needs torch."""
+    import tomllib
+
+    project = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    widgets = [text for text in project["dependencies"] if text.startswith("ipywidgets")]
+    return widgets + project["optional-dependencies"]["course"]
 
 
 def prepare(repository, extra="course", here=False, torch_index=None, torch=None, say=print):
@@ -143,16 +152,20 @@ def prepare(repository, extra="course", here=False, torch_index=None, torch=None
         folder.mkdir(exist_ok=True)
     else:
         make_venv(folder, python, bool(present), say)
+    known = repository / "constraints.txt"
     constraint_file = folder / "constraints-used.txt"
-    known = (repository / "constraints.txt").read_text(encoding="utf-8")
     keep = installed_names() if present and not inside else ()
-    constraint_file.write_text(constraints(known, torch or present, keep), encoding="utf-8")
+    used = constraints(known.read_text(encoding="utf-8"), torch or present, keep)
+    constraint_file.write_text(used, encoding="utf-8")
     if present:
         say(f"torch {present} is installed already and stays. Installing the other packages …")
     else:
         check_disk(repository)
         say(f"Installing torch and JupyterLab into {python.parent.parent}: a few minutes, once …")
-    run_pip(pip_command(python, repository, extra, constraint_file, torch_index))
+    if present and not here and not inside:
+        # JupyterLab looks for its pages and extensions in its own environment only, so the base's copy cannot serve.
+        run_pip(pip_command(python, known, "--ignore-installed", *jupyter_packages(repository)))
+    run_pip(pip_command(python, constraint_file, "-e", f"{repository}[{extra}]", torch_index=torch_index))
     write_stamp(folder, extra, mark, present)
     return python
 
@@ -172,6 +185,20 @@ def make_venv(folder, python, see_base, say):
     done = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         raise Stop(explain(done.stdout) or f"Could not make .venv:\n{done.stdout[-1500:]}")
+    if see_base and sys.prefix != sys.base_prefix:
+        show_packages_of_active_venv(folder)
+
+
+def show_packages_of_active_venv(folder):
+    """Lets the environment in `folder` see the packages of the virtual one that runs this.
+
+    --system-site-packages shows only those of the Python below it, where torch is not.
+    """
+    import site
+    import sysconfig
+
+    packages = Path(sysconfig.get_path("purelib", "venv", vars={"base": str(folder), "platbase": str(folder)}))
+    (packages / "ampedu_base.pth").write_text("\n".join(site.getsitepackages()) + "\n", encoding="utf-8")
 
 
 def check_disk(repository):

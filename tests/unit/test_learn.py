@@ -117,7 +117,10 @@ def test_files_of_the_learner_are_left_alone(places):
 
 @pytest.fixture
 def project(tmp_path):
-    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\ndependencies = ["torch>=2.11", "ipywidgets>=7.7.1"]\n'
+        '[project.optional-dependencies]\ncourse = ["jupyterlab>=4"]\n'
+    )
     (tmp_path / "constraints.txt").write_text("torch==2.13.0\nnumpy==2.4.6\nJinja2==3.1.6\n")
     folder = tmp_path / ".venv"
     python = environment.python_of(folder)
@@ -176,7 +179,7 @@ def prepare(monkeypatch, project, present, **options):
 def test_prepare_installs_once(monkeypatch, project):
     ran, made, used = prepare(monkeypatch, project, None)
     assert made == [False] and used == (project[0] / "constraints.txt").read_text()
-    assert ran[0][-1] == f"{project[0]}[course]" and "-c" in ran[0]
+    assert len(ran) == 1 and ran[0][-1] == f"{project[0]}[course]" and "-c" in ran[0]
     assert prepare(monkeypatch, project, None)[:2] == ([], [])
 
 
@@ -192,8 +195,11 @@ def test_dev_serves_learners_too(monkeypatch, project):
 
 
 def test_an_installed_torch_stays(monkeypatch, project):
-    _, made, used = prepare(monkeypatch, project, "2.11.0+cu128")
+    ran, made, used = prepare(monkeypatch, project, "2.11.0+cu128")
     assert made == [True]
+    # JupyterLab in full, from the known-good set; then ampedu, under the constraint that keeps torch.
+    assert "--ignore-installed" in ran[0] and "jupyterlab>=4" in ran[0] and not any("torch" in part for part in ran[0])
+    assert ran[1][-1] == f"{project[0]}[course]" and "--ignore-installed" not in ran[1]
     assert used == "torch==2.11.0\n"  # and what the interpreter has already is not pinned to anything else
 
 
