@@ -60,7 +60,7 @@ for dtype in (torch.float32, torch.bfloat16, torch.float16):
 # numbers lie 512 apart, and 70 000 is not one of them: the nearest is 70 144 = 137 · 512.
 
 # %% tags=["nbval-check-output"]
-print(torch.finfo(torch.float16).max, 137 * 512)
+print(torch.finfo(torch.float16).max, 2**16 * torch.finfo(torch.bfloat16).eps, 137 * 512)
 
 # %% [markdown]
 # No error, no warning. Two 16-bit formats, two different ways to be wrong: one lacks **range**, the other
@@ -131,7 +131,9 @@ print("the weights moved:", not torch.equal(before, weight))
 assert not torch.equal(before, weight) and scaler.get_scale() == 4096.0
 
 # %% [markdown]
-# That was the whole step. The order of the calls matters, and each arrow in this picture carries one dtype:
+# That was the whole step. The order of the calls matters, and each arrow in this picture carries one dtype. Clipping,
+# which our step left out, goes between `unscale_` and `step`. (The picture shows a GPU. On a CPU, autocast leaves
+# softmax in float16.)
 
 # %%
 from ampedu.plots import amp_step
@@ -169,52 +171,51 @@ assert losses[-1] < losses[0] / 2
 quiz("00.toy")
 
 # %% [markdown]
-# **Labs.** A lab is a notebook with holes. A hole raises `NotImplementedError` and says what to write. Below it, a cell
-# calls `check`. Suppose lab 1 asks for a function that decodes a bit pattern, and you have not begun:
+# **Labs.** A lab is a notebook with holes. A hole raises `NotImplementedError` and says what to write; the cell below
+# it calls `check`. This one is from lab 1. Attention masks need a number so low that softmax makes it zero, and you
+# have not begun:
 
 
 # %%
-def decode(code, exponent_bits, mantissa_bits):
-    raise NotImplementedError("01.decode: Return the value of a code in an IEEE-like format.")
+def mask_scores(scores: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError("01.mask_scores: Replace hidden scores by the most negative finite number.")
 
 
 # %%
 from ampedu.exercises import check
 
-check("01.decode", decode)
+check("01.mask_scores", mask_scores)
 
 # %% [markdown]
-# *Not started* stops nothing: *Run All* reaches the end. Now an answer with a mistake that many people make.
+# *Not started* stops nothing: *Run All* reaches the end. Now an answer that is in many code bases:
 
 
 # %%
-def decode(code, exponent_bits, mantissa_bits):
-    exponent = (code >> mantissa_bits) & (2**exponent_bits - 1)
-    mantissa = code & (2**mantissa_bits - 1)
-    sign = code >> (exponent_bits + mantissa_bits)
-    bias = 2 ** (exponent_bits - 1) - 1
-    return (-1) ** sign * (1 + mantissa / 2**mantissa_bits) * 2.0 ** (exponent - bias)
+def mask_scores(scores: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+    return scores.masked_fill(hidden, -1e9)
 
 
 # %%
-check("01.decode", decode)
+check("01.mask_scores", mask_scores)
 
 # %% [markdown]
-# A check runs your function on a dozen inputs. If your answers are those of a known misconception, it names it; if not,
-# it shows the first input where you differ. It never shows the solution.
+# A check runs your function on several inputs. If your results are those of a known misconception, it names it; if not,
+# it shows the first input where you differ. You may check as often as you like.
 #
 # **Hints** are folded below each exercise, and their titles are symptoms. Open the one that you see:
 #
-# <details><summary>All my values come out twice as large</summary>
+# <details><summary>RuntimeError: value cannot be converted …</summary>
 #
-# This is where the hint would be. A hint asks the question that finds the mistake; it does not give the answer away.
+# What is the largest number of the dtype that came in? `torch.finfo` knows. (A hint asks the question that finds the
+# mistake; it does not give the answer away.)
 # </details>
 #
 # Each exercise has a difficulty (●○○ to ●●●) and minutes. When the minutes are over, read the solution with a clear
 # conscience.
 #
-# **Progress** is a file of your own on this machine; nothing is sent anywhere. `ampedu progress` shows it, `ampedu
-# exercises` lists what there is. `ampedu reset 01_bit_layouts` gives you a fresh lab and keeps a backup of yours.
+# **Progress** is a file of your own on this machine; nothing is sent anywhere. The try above is noted there, and costs
+# nothing. `ampedu progress` shows the file, `ampedu exercises` lists what there is. `ampedu reset 01_bit_layouts` gives
+# you a fresh lab and keeps a backup of yours.
 #
 # ## The map
 #
@@ -252,10 +253,10 @@ check("01.decode", decode)
 # ## What to take away
 #
 # - 16-bit formats fail silently: float16 for lack of range, bfloat16 for lack of precision.
-# - In a correct AMP step activations are low precision; parameters, gradients and, for most losses, the loss are
-#   float32.
+# - In a correct AMP step the results of matrix products are low precision; parameters, gradients and, for most losses,
+#   the loss are float32.
 # - The loss is scaled before `backward`, the gradients are unscaled before the optimizer sees them, and a step with an
-#   infinity is skipped.
+#   infinity or a NaN is skipped.
 # - Predict, run, explain.
 #
 # **Next:** [lesson 1](01_bit_layouts.ipynb), where the numbers come from. **Sources:**

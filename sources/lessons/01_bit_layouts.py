@@ -20,7 +20,7 @@ seed = 0
 from ampedu.device import resolve, this_machine
 
 device = resolve(device)
-this_machine(device).card("Everything in this lesson gives the same bits on every machine.")
+this_machine(device).card("The same numbers on every machine; one cell of 1.9 depends on the version of torch.")
 
 # %% [markdown]
 # ## 1.1 The same number, three times
