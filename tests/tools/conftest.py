@@ -13,7 +13,7 @@ from tools.project import Project
 
 ROOT = Path(__file__).resolve().parents[2]
 
-LESSON = '''\
+LESSON = """\
 # %% [markdown]
 # # 1 Bits
 #
@@ -33,7 +33,7 @@ print(double(21))
 
 # %% tags=["measured"]
 x = 3
-'''
+"""
 
 LAB = '''\
 # %% [markdown]
@@ -77,7 +77,7 @@ class Halve:
     """Halves."""
 '''
 
-QUIZ = '''\
+QUIZ = """\
 [[question]]
 id = "quiz/01.bits"
 kind = "predict"
@@ -90,15 +90,15 @@ reason = "By definition today."
 text = "7"
 correct = false
 reason = "That is ASCII."
-'''
+"""
 
-ROWS = '''\
+ROWS = """\
 [[row]]
 id = "C01"
 kind = "claim"
 title = "Doubling works"
 lessons = ["01", "02"]
-'''
+"""
 
 
 def write(root: Path, files: dict[str, str]) -> None:

@@ -56,10 +56,20 @@ def test_lab_is_cut_and_solution_is_not(project):
 @pytest.mark.parametrize(
     ("kind", "file", "text", "words"),
     [
-        ("lesson", "sources/lessons/01_bits.py", LESSON.replace("# # 1 Bits", "# 1 Bits"), "must be markdown that starts"),
+        (
+            "lesson",
+            "sources/lessons/01_bits.py",
+            LESSON.replace("# # 1 Bits", "# 1 Bits"),
+            "must be markdown that starts",
+        ),
         ("lesson", "sources/lessons/01_bits.py", LAB, "a lesson has no exercise cells"),
         ("lab", "sources/labs/01_bits.py", LAB.replace("01.halve", "01.other"), "no exercise 01.other"),
-        ("lab", "ampedu/exercises/ex01_bits.py", "POINTS = 2\n@exercise('01.halve', points=POINTS)\nclass A: ...", "plain values"),
+        (
+            "lab",
+            "ampedu/exercises/ex01_bits.py",
+            "POINTS = 2\n@exercise('01.halve', points=POINTS)\nclass A: ...",
+            "plain values",
+        ),
         ("lab", "pyproject.toml", "[tool.ampedu]\ntag = 'v1'\n", 'no "repository"'),
     ],
 )

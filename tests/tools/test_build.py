@@ -89,7 +89,7 @@ def test_force_executes_everything_and_names_outputs_that_moved(built, runner, c
     assert "note:" not in capsys.readouterr().out
     runner.suffix = "!"
     build.build(built, force=True)
-    assert 'notebooks/01_bits.ipynb, cell 01_bits-004: the outputs differ' in capsys.readouterr().out
+    assert "notebooks/01_bits.ipynb, cell 01_bits-004: the outputs differ" in capsys.readouterr().out
 
 
 def test_one_stem(project, runner, no_expected):

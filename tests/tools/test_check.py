@@ -34,7 +34,12 @@ def test_a_fresh_build_is_clean_and_nothing_is_executed(built, runner):
 @pytest.mark.parametrize(
     ("name", "old", "new", "words"),
     [
-        (NOTEBOOK, "double(21)", "double(22)", "(cell 01_bits-004: source); put the change into sources/lessons/01_bits.py"),
+        (
+            NOTEBOOK,
+            "double(21)",
+            "double(22)",
+            "(cell 01_bits-004: source); put the change into sources/lessons/01_bits.py",
+        ),
         (NOTEBOOK, '"42\\n"', '"43\\n"', "(outputs)"),
         (NOTEBOOK, '"measured"', '"parameters"', "(cell 01_bits-006: metadata)"),
         (NOTEBOOK, '"01_bits-003"', '"a1b2c3"', "cell 01_bits-003: id"),
@@ -46,7 +51,12 @@ def test_a_fresh_build_is_clean_and_nothing_is_executed(built, runner):
         ("labs/01_bits.ipynb", "NotImplementedError", "RuntimeError", "put the change into sources/labs/01_bits.py"),
         ("labs/01_bits.ipynb", '"points": 2', '"points": 3', "metadata"),
         ("solutions/01_bits.ipynb", "half_of_it = x / 2", "half_of_it = x / 3", "cell 01_bits-005: source"),
-        ("sources/lessons/01_bits.py", "# See the", "# Look at the", "notebooks/01_bits.ipynb is stale: sources/lessons"),
+        (
+            "sources/lessons/01_bits.py",
+            "# See the",
+            "# Look at the",
+            "notebooks/01_bits.ipynb is stale: sources/lessons",
+        ),
         ("sources/labs/01_bits.py", "x / 2", "x / 2.0", "labs/01_bits.ipynb is stale"),
         ("sources/lessons/01_bits.py", "x = 3", "x = = 3", "sources/lessons/01_bits.py, line 19: invalid syntax"),
         ("ampedu/exercises/ex01_bits.py", "points=2", "points=3", "metadata"),
@@ -65,7 +75,8 @@ def test_every_difference_is_named_with_the_cure(built, name, old, new, words):
 
 
 @pytest.mark.parametrize(
-    "name", [NOTEBOOK, "labs/01_bits.ipynb", "solutions/01_bits.ipynb", "ampedu/data/quizzes/01_bits.json", "docs/coverage.md"]
+    "name",
+    [NOTEBOOK, "labs/01_bits.ipynb", "solutions/01_bits.ipynb", "ampedu/data/quizzes/01_bits.json", "docs/coverage.md"],
 )
 def test_missing_files(built, name):
     (built.root / name).unlink()
@@ -94,7 +105,9 @@ def test_a_changed_module_only_warns(built):
     edit(built, "ampedu/helper.py", "return 2", "return 2.0")
     problems, warnings = check(built)
     assert problems == []
-    assert warnings == [f"{NOTEBOOK} was executed with another version of ampedu.helper; run `make build` to execute it again."]
+    assert warnings == [
+        f"{NOTEBOOK} was executed with another version of ampedu.helper; run `make build` to execute it again."
+    ]
 
 
 def test_a_lab_without_exercises_file(built):

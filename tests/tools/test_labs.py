@@ -80,7 +80,9 @@ def test_markers_that_are_not_right_are_named_with_their_line(body, line, words)
 
 
 def test_an_answer_without_docstring_is_refused():
-    cell = script('# %% exercise="01.f"\ndef f(x):\n    ### BEGIN SOLUTION\n    return 1\n    ### END SOLUTION\n').cells[0]
+    cell = script(
+        '# %% exercise="01.f"\ndef f(x):\n    ### BEGIN SOLUTION\n    return 1\n    ### END SOLUTION\n'
+    ).cells[0]
     with pytest.raises(BuildError, match='"f" needs a docstring'):
         labs.stub(cell, "f", "s.py")
 

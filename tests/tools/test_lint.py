@@ -72,7 +72,10 @@ def test_what_is_allowed(built, old, new):
 
 def test_solution_markers_and_docstrings_do_not_count_as_lines(built):
     long = "\n".join(f"    line_{n} = {n}" for n in range(14))
-    write(built.root, {"sources/labs/01_bits.py": LAB.replace("    half_of_it = x / 2\n", f"{long}\n    half_of_it = x / 2\n")})
+    write(
+        built.root,
+        {"sources/labs/01_bits.py": LAB.replace("    half_of_it = x / 2\n", f"{long}\n    half_of_it = x / 2\n")},
+    )
     assert not has(lint.lint(built), "split it")
 
 
@@ -100,7 +103,10 @@ def display(data, metadata=None):
     [
         (display({"image/png": "iVBORw0KGgo="}), "a figure without alt text"),
         (display({"image/png": "iVBORw0KGgo="}, {"image/png": {"alt": " "}}), "a figure without alt text"),
-        (display({"image/png": base64.b64encode(bytes(100_500)).decode()}, {"image/png": {"alt": "x"}}), "a figure of 100 kB"),
+        (
+            display({"image/png": base64.b64encode(bytes(100_500)).decode()}, {"image/png": {"alt": "x"}}),
+            "a figure of 100 kB",
+        ),
         (display({"text/html": '<img src="data:image/png;base64,AA">'}), "an <img> without alt text"),
         (display({"text/plain": "/home/me/x"}), 'a path of this machine ("/home/me")'),
         (display({"text/plain": "at C:\\Users\\me"}), "a path of this machine"),

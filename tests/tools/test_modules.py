@@ -51,7 +51,9 @@ def test_data_that_a_notebook_reads_counts(project):
         },
     )
     found = modules.hashes(
-        project.root, ["import ampedu.helper", 'quiz("01.bits")', 'check("01.halve", halve)', "%%time\nnot python"], "01_bits"
+        project.root,
+        ["import ampedu.helper", 'quiz("01.bits")', 'check("01.halve", halve)', "%%time\nnot python"],
+        "01_bits",
     )
     data = {name for name in found if name.startswith("ampedu/")}
     assert data == {"ampedu/data/gpus.json", "ampedu/data/quizzes/01_bits.json", "ampedu/data/expected/01_bits.json"}
