@@ -125,7 +125,7 @@ def pip_command(python, constraint_file, *packages, torch_index=None):
 
 
 def jupyter_packages(repository):
-    """The extra `course` of pyproject.toml with ipywidgets: JupyterLab and what lives in it; none of them needs torch."""
+    """The extra `course` of pyproject.toml with ipywidgets: JupyterLab and what lives in it; none needs torch."""
     import tomllib
 
     project = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))["project"]
