@@ -13,7 +13,7 @@ COMMANDS = ("doctor", "exercises", "progress", "reset")
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
-    top = argparse.ArgumentParser(prog="ampedu", description="The helper of the course on mixed-precision training.")
+    top = argparse.ArgumentParser(prog="ampedu", description="Companion of the course on mixed-precision training.")
     top.add_argument("--version", action="version", version=f"ampedu {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     doctor = commands.add_parser("doctor", help="what this machine can do, what is wrong, and the cure")
