@@ -55,7 +55,7 @@ def assemble(project: Project, target: Target, script: Script) -> tuple[dict, li
     provenance: dict = {"source_sha256": script.sha256}
     if target.kind in EXECUTED:
         code = [cell.source for cell in cells if cell.kind == "code"]
-        provenance["modules"] = modules.hashes(project.root, code, target.stem)
+        provenance["modules"] = modules.hashes(project.root, code)
     notebook = {
         "cells": nodes,
         "metadata": {

@@ -44,7 +44,7 @@ def inputs(project: Project, stem: str) -> dict:
         if not path.exists():
             raise BuildError(f"{project.name(path)} does not exist; the checks of lab {stem} need it.")
         texts.append(path.read_text(encoding="utf-8"))
-    used = modules.hashes(project.root, [*texts, "import ampedu.exercises"], stem)
+    used = modules.hashes(project.root, [*texts, "import ampedu.exercises"])
     return {"source": hashlib.sha256("\0".join(texts).encode()).hexdigest(), "modules": used}
 
 

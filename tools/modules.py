@@ -11,7 +11,7 @@ QUIZ = re.compile(r"""\bquiz\(\s*["'](?:quiz/)?(\d\d)\.""")
 CHECK = re.compile(r"""\bcheck\(\s*["'](\d\d)\.""")
 
 
-def hashes(root: Path, sources: list[str], stem: str) -> dict[str, str]:
+def hashes(root: Path, sources: list[str]) -> dict[str, str]:
     """SHA-256 of every ampedu module that the code of a notebook imports, directly or not, and of the data it reads.
 
     Keys are module names (`ampedu.formats`) and data files (`ampedu/data/quizzes/01_bit_layouts.json`).
@@ -22,8 +22,8 @@ def hashes(root: Path, sources: list[str], stem: str) -> dict[str, str]:
     for source in sources:
         modules |= _imports(_parse(source), "", package)
     code = "\n".join(sources)
-    if CHECK.search(code) and (package / "exercises" / f"ex{stem}.py").exists():
-        modules.add(f"ampedu.exercises.ex{stem}")
+    for number in CHECK.findall(code):
+        modules |= {f"ampedu.exercises.{path.stem}" for path in (package / "exercises").glob(f"ex{number}_*.py")}
     modules = _closure(modules, package)
     files = {name: _file(name, package) for name in modules}
     for data in _data_files(package, list(files.values()), code):

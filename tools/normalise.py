@@ -28,11 +28,11 @@ def outputs(raw: list[dict], count: int) -> list[dict]:
 
 
 def texts(output: dict) -> list[str]:
-    """Everything in an output that is text: a stream, or text/plain and text/html of a display."""
+    """Everything in an output that is text: a stream, or the plain, HTML and Markdown forms of a display."""
     if output["output_type"] == "stream":
         return [output["text"]]
     data = output.get("data", {})
-    return [data[mime] for mime in ("text/plain", "text/html") if mime in data]
+    return [data[mime] for mime in ("text/plain", "text/html", "text/markdown") if mime in data]
 
 
 def problems(cell_outputs: list[dict]) -> list[str]:

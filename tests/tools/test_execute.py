@@ -26,9 +26,11 @@ def printed(done):
 def test_the_surroundings_of_a_run(project):
     """An empty folder, the CPU, one thread, progress kept apart, no leftovers of the caller's environment."""
     source = (
-        "import os, pathlib, sys\n"
-        "print(os.listdir('.'), os.environ['AMPEDU_DEVICE'], os.environ['OMP_NUM_THREADS'], os.environ['PYTHONHASHSEED'])\n"
-        "print('AMPEDU_STRICT' in os.environ, pathlib.Path(os.environ['AMPEDU_PROGRESS']).parent == pathlib.Path.cwd().parent)"
+        "import os, pathlib\n"
+        "env = os.environ\n"
+        "print(os.listdir('.'), env['AMPEDU_DEVICE'], env['OMP_NUM_THREADS'], env['PYTHONHASHSEED'])\n"
+        "progress = pathlib.Path(env['AMPEDU_PROGRESS'])\n"
+        "print('AMPEDU_STRICT' in env, progress.parent == pathlib.Path.cwd().parent)"
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AMPEDU_STRICT", "1")

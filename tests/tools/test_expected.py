@@ -1,4 +1,4 @@
-"""Expected data: current or not is known without running anything. The framework that makes them is tested elsewhere."""
+"""Expected data: whether they are current is known without running anything."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_a_second_build_makes_nothing(made):
     ],
 )
 def test_differences_are_named_and_built_again(made, name, text, words):
-    project, calls = made
+    project, _ = made
     write(project.root, {name: text})
     (problem,) = expected.check(project)[0]
     assert FILE in problem
@@ -54,7 +54,7 @@ def test_differences_are_named_and_built_again(made, name, text, words):
 
 
 def test_prose_does_not_matter_and_modules_only_warn(made):
-    project, calls = made
+    project, _ = made
     write(project.root, {SOURCE: LAB.replace("# # Lab 1 Bits", "# # Lab 1 Bits and bytes")})
     assert expected.check(project) == ([], [])
     write(project.root, {"ampedu/exercises/__init__.py": "def check(*a): ...\n"})

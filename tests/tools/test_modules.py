@@ -4,8 +4,8 @@ from tests.tools.conftest import write
 from tools import modules
 
 
-def names(project, *sources, stem="01_bits"):
-    return set(modules.hashes(project.root, list(sources), stem))
+def names(project, *sources):
+    return set(modules.hashes(project.root, list(sources)))
 
 
 def test_imports_are_followed(project):
@@ -50,18 +50,15 @@ def test_data_that_a_notebook_reads_counts(project):
             "ampedu/helper.py": 'NAME = "gpus.json"\ndef two(): return 2\n',
         },
     )
-    found = modules.hashes(
-        project.root,
-        ["import ampedu.helper", 'quiz("01.bits")', 'check("01.halve", halve)', "%%time\nnot python"],
-        "01_bits",
-    )
+    cells = ["import ampedu.helper", 'quiz("01.bits")', 'check("01.halve", halve)', "%%time\nnot python"]
+    found = modules.hashes(project.root, cells)
     data = {name for name in found if name.startswith("ampedu/")}
     assert data == {"ampedu/data/gpus.json", "ampedu/data/quizzes/01_bits.json", "ampedu/data/expected/01_bits.json"}
     assert found["ampedu/data/gpus.json"] == hashlib.sha256(b"{}").hexdigest()
 
 
 def test_a_changed_module_changes_its_hash_only(project):
-    before = modules.hashes(project.root, ["import ampedu.numbers"], "01_bits")
+    before = modules.hashes(project.root, ["import ampedu.numbers"])
     write(project.root, {"ampedu/helper.py": "def two():\n    return 2.0\n", "ampedu/unrelated.py": "x = 1\n"})
-    after = modules.hashes(project.root, ["import ampedu.numbers"], "01_bits")
+    after = modules.hashes(project.root, ["import ampedu.numbers"])
     assert {name for name in after if after[name] != before[name]} == {"ampedu.helper"}
