@@ -249,9 +249,9 @@ from ampedu.plots import range_precision
 range_precision(["fp32", "tf32", "bf16", "fp16", "e5m2", "e4m3fn"])
 
 # %% [markdown]
-# Now move the border yourself. Sixteen bits, one for the sign; the slider gives $e$ of the others to the exponent. The
-# width of the bar is the range in binades, its height the numbers in each of them. **The area hardly changes**: you pay
-# for range with precision.
+# Now move the border yourself. Sixteen bits, one for the sign; the slider gives some of the others to the exponent (5:
+# fp16, 8: bf16). The width of the bar is the range in binades, its height the numbers in each of them. **The area
+# hardly changes**: you pay for range with precision.
 
 # %%
 from matplotlib.figure import Figure
