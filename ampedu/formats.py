@@ -156,7 +156,7 @@ def decode(code: "int | torch.Tensor", fmt) -> "float | torch.Tensor":
     if code.dtype.is_floating_point or code.dtype.is_complex or code.dtype == torch.bool:
         raise TypeError(f"decode takes integer codes, got a {code.dtype} tensor: view the bits as integers first")
     code = code.to(torch.int64)
-    if fmt.bits < 64 and code.numel() and (code.min() < 0 or code.max() >= 2**fmt.bits):
+    if fmt.bits < 64 and code.numel() and (code.min() < 0 or code.max() > 2**fmt.bits - 1):
         raise ValueError(f"{fmt.name} codes are 0 to {2**fmt.bits - 1}, got {code.min().item()} to {code.max().item()}")
     m = fmt.mantissa_bits
     magnitude = code & (2 ** (fmt.bits - 1) - 1) if fmt.signed else code

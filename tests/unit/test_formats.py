@@ -9,7 +9,7 @@ import torch
 
 from ampedu.formats import FORMATS, FloatFormat, UnknownFormatError, decode, encode, fields, get
 
-# name: bits, e, m, bias, max, min normal, min subnormal, overflow from, inf, NaN codes, finite values, digits, safe digits.
+# name: bits, e, m, bias, max, min normal, min subnormal, overflow from, inf, NaN codes, finite values, digits, safe.
 # From IEEE 754-2019, OCP OFP8 1.0, OCP MX 1.0, the NVIDIA Ampere white paper (tf32) and the README of ml_dtypes.
 SPEC = {
     "fp64": (64, 11, 52, 1023, 1.7976931348623157e308, 2.0**-1022, 5e-324, math.inf, True, None, None, 15.95, 15),
@@ -223,6 +223,12 @@ def test_encode_of_scalars_and_64_bit_codes():
     assert encode(-0.0, "e4m3fnuz") == 0
     assert encode(0.0, "e8m0") == encode(-0.0, "e8m0") == 0
     assert encode(-1.0, "e8m0") == 0xFF
+
+
+def test_a_63_bit_format():
+    wide = FloatFormat("wide", 10, 52)
+    assert [decode(encode(x, wide), wide) for x in (0.0, -1.5, 1e300)] == [0.0, -1.5, math.inf]
+    assert encode(-0.0, wide) == 1 << 62
 
 
 @pytest.mark.parametrize(
