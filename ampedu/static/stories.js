@@ -33,7 +33,7 @@ export function overflowThreshold(f) {
   return { ...max, num: max.num * half.den + half.num * max.den, den: max.den * half.den };
 }
 
-/** (stored − typed) in units in the last place of the stored value, as a JavaScript number; null without finite values. */
+/** stored − typed in ulps of the stored value, as a JavaScript number; null where one of them is not finite. */
 export function errorInUlp(x, code, f) {
   const stored = real(code, f);
   if (x.kind !== "finite" || stored.kind !== "finite") return null;
@@ -55,7 +55,10 @@ export function describe(x, code, f, text) {
   if (kind === "nan" && x.negative && f.flavor === "scale")
     return `${f.name} has no sign bit: a negative number becomes NaN.`;
   if (kind === "inf")
-    return `${name} overflows: everything from ${short(overflowThreshold(f))} on, half a step past the largest value ${short(largest(f))}, rounds to infinity.`;
+    return (
+      `${name} overflows: everything from ${short(overflowThreshold(f))} on, ` +
+      `half a step past the largest value ${short(largest(f))}, rounds to infinity.`
+    );
   if (kind === "nan")
     return `${name} overflows: ${f.name} ends at ${short(largest(f))} and has no infinity, so the result is NaN.`;
   if (equal(x, stored)) return exactStory(stored, code, f);
@@ -73,7 +76,8 @@ function exactStory(stored, code, f) {
       : "Zero: exponent and mantissa are all zeros.";
   if (kind === "subnormal") {
     const left = mantissa.toString(2).length;
-    return `Subnormal: the exponent field is 0, so the hidden bit is 0 too. ${left} of ${f.mantissaBits + 1} significant bits ${left === 1 ? "is" : "are"} left.`;
+    const rest = `${left} of ${f.mantissaBits + 1} significant bits ${left === 1 ? "is" : "are"} left.`;
+    return `Subnormal: the exponent field is 0, so the hidden bit is 0 too. ${rest}`;
   }
   if (f.flavor === "scale")
     return `A power of two: 2 to the power ${exponent} − ${f.bias}. ${f.name} can hold nothing else.`;
@@ -83,31 +87,36 @@ function exactStory(stored, code, f) {
 const saturatedStory = (name, x, f) =>
   less(abs(x), overflowThreshold(f))
     ? `${name} is a little more than the largest value of ${f.name} and rounds down to it.`
-    : `${name} is beyond the largest value of ${f.name}, ${short(largest(f))}. There is no infinity to go to: it saturates.`;
+    : `${name} is beyond the largest value of ${f.name}, ${short(largest(f))}. With no infinity to go to, it saturates.`;
 
 function roundedStory(name, x, code, f) {
   const stored = real(code, f);
   const error = errorInUlp(x, code, f);
   const other = neighbors(code, f)[error > 0 ? "below" : "above"];
+  if (f.flavor === "scale" && code === 0n && error > 0) {
+    return `${name} is smaller than every value of ${f.name}, which has no zero: it becomes the smallest.`;
+  }
   if (other !== null && isMiddle(x, stored, real(other, f))) {
+    const [low, high] = error > 0 ? [real(other, f), stored] : [stored, real(other, f)];
     const rule =
       f.flavor === "scale" ? "The larger one is taken" : "The tie goes to the even mantissa, the one that ends in 0";
-    return `${name} is exactly halfway between ${short(stored)} and ${short(real(other, f))}. ${rule}.`;
+    return `${name} is exactly halfway between ${short(low)} and ${short(high)}. ${rule}.`;
   }
-  const distance = approximate(abs(subtract(stored, x)), 3);
-  return `${name} is not a value of ${f.name}. The nearest one lies ${offset(error)} it; the difference is ${distance}.`;
+  const where = `${offset(error)} it; the difference is ${approximate(abs(subtract(stored, x)), 4)}.`;
+  return `${name} is not a value of ${f.name}. The nearest one lies ${where}`;
 }
 
 const isMiddle = (x, a, b) => b.kind === "finite" && equal(subtract(x, a), subtract(b, x));
 const offset = (t) => `${approximate(realOfNumber(Math.abs(t)), 2)} ulp ${t < 0 ? "below" : "above"}`;
 
 function nanStory(f) {
-  if (f.flavor === "fnuz") return `NaN takes the code that other formats spend on −0: ${f.name} has one NaN and no −0.`;
+  if (f.flavor === "fnuz") return `NaN has the code that is −0 in other formats: ${f.name} has one NaN and no −0.`;
   if (f.flavor === "fn")
-    return `NaN: all ones in exponent and mantissa. ${f.name} has only these two NaN codes, and no infinity, to gain one more binade.`;
+    return `NaN: all ones in exponent and mantissa. ${f.name} has two NaN codes and no infinity, to gain a power of two.`;
   if (f.flavor === "scale") return `NaN: all ones. It is the one code of ${f.name} that is no power of two.`;
   const count = 2n * ((1n << BigInt(f.mantissaBits)) - 1n);
-  return `NaN: the exponent is all ones and the mantissa is not zero. ${f.name} spends ${count} codes on it. NaN is not equal to itself.`;
+  const cost = `${f.name} spends ${count} codes on it. NaN is not equal to itself.`;
+  return `NaN: the exponent is all ones and the mantissa is not zero. ${cost}`;
 }
 
 const needs = (bits, f) => `${bits} significant bits, and ${f.name} has ${f.mantissaBits + 1}`;
@@ -122,7 +131,7 @@ export const PRESETS = [
         {
           ieee: `From ${short(overflowThreshold(f))} on, half a step further, everything rounds to infinity.`,
           fnuz: `From ${short(overflowThreshold(f))} on, half a step further, the result is NaN.`,
-          scale: "One more doubling is NaN.",
+          scale: `From ${short(overflowThreshold(f))} on, half a step further, the result is NaN.`,
         }[f.flavor] ?? "Larger numbers, infinity too, become this value: the format saturates."
       }`,
   },
@@ -140,7 +149,8 @@ export const PRESETS = [
     story: (f, code) =>
       f.flavor === "scale"
         ? null
-        : `In binary 0.1 is 0.0001100110011… without end, so every format stores a neighbor: in ${f.name} the one ${offset(errorInUlp(TENTH, code, f))} it. Each mantissa bit more comes closer.`,
+        : "In binary 0.1 is 0.0001100110011… without end, so every format stores a neighbor: " +
+          `in ${f.name} the one ${offset(errorInUlp(TENTH, code, f))} it. More mantissa bits come closer.`,
   },
   {
     label: "2049",
@@ -149,7 +159,8 @@ export const PRESETS = [
       if (f.mantissaBits >= 11)
         return `2049 needs ${needs(12, f)}: stored exactly. Choose fp16 to see the first integer that it misses.`;
       if (decode(code, f) !== 2048 || f.mantissaBits !== 10) return null;
-      return `2049 needs ${needs(12, f)}. It is halfway between 2048 and 2050, and the tie goes to the even mantissa: 2048 + 1 stays 2048.`;
+      const tie = "It is halfway between 2048 and 2050, and the tie goes to the even mantissa: 2048 + 1 stays 2048.";
+      return `2049 needs ${needs(12, f)}. ${tie}`;
     },
   },
   {
@@ -157,7 +168,8 @@ export const PRESETS = [
     text: "65520",
     story: (f, code) =>
       f.name === "fp16"
-        ? "Halfway between 65504, the largest value of fp16, and 65536, where the next one would be. The tie goes to the even side, and that is infinity."
+        ? "Halfway between 65504, the largest value of fp16, and 65536, where the next one would be. " +
+          "The tie goes to the even side, and that is infinity."
         : code === encode(65520, f) && equal(real(code, f), realOfNumber(65520))
           ? `${f.name} holds 65520 exactly. Choose fp16: there it is the first number that overflows.`
           : null,

@@ -2,6 +2,7 @@
 
 export const STYLE = /* css */ `
 :host { display: block; }
+[hidden] { display: none !important; }
 * { box-sizing: border-box; }
 .card {
   color-scheme: light;
@@ -21,8 +22,8 @@ export const STYLE = /* css */ `
   --sign-tint: #2c2128; --exponent-tint: #1b2932; --mantissa-tint: #2d2615;
   --typed: #ff9d5c; --band: #3a2f12; --range: #3585b5; --danger: #ff8a80;
 }
-h3 { margin: 0; font-size: 15px; }
 p { margin: 0; }
+.title { font-size: 15px; font-weight: 600; }
 button, select, input { font: inherit; color: inherit; }
 :focus-visible { outline: 3px solid var(--focus); outline-offset: 2px; border-radius: 4px; }
 sup { font-size: 0.72em; line-height: 0; }
@@ -83,7 +84,7 @@ kbd { font: inherit; border: 1px solid var(--line); border-radius: 4px; padding:
 .value { font-size: 25px; line-height: 1.25; font-weight: 600; overflow-wrap: anywhere; }
 .value.long { font-size: 18px; }
 .story { margin-top: 6px; font-size: 15px; min-height: 1.45em; max-width: 62em; }
-.facts { display: flex; flex-wrap: wrap; gap: 10px 34px; margin: 14px 0 0; }
+.facts { display: flex; flex-wrap: wrap; gap: 10px 24px; margin: 14px 0 0; }
 .facts > div { min-width: 0; }
 dt { color: var(--muted); font-size: 12px; }
 dd { margin: 0; overflow-wrap: anywhere; }
@@ -99,10 +100,16 @@ figcaption { color: var(--muted); font-size: 12.5px; margin-bottom: 4px; }
 figcaption b { color: var(--ink); font-weight: 600; }
 .picture { min-width: 0; overflow: hidden; }
 .key { display: inline-block; margin-left: 8px; }
-.swatch { display: inline-block; width: 1.6em; height: 0.85em; vertical-align: -0.05em; border: 1px solid var(--exponent-edge); }
+.swatch {
+  display: inline-block; width: 1.6em; height: 0.85em; vertical-align: -0.05em;
+  border: 1px solid var(--exponent-edge);
+}
 .swatch.normal { background: var(--range); }
 .swatch.subnormal { background: repeating-linear-gradient(135deg, var(--range) 0 2px, transparent 2px 5px); }
-.swatch.zero { border-color: var(--muted); background: radial-gradient(circle, var(--muted) 1px, transparent 1.4px) 0 0 / 5px 5px; }
+.swatch.zero {
+  border-color: var(--muted);
+  background: radial-gradient(circle, var(--muted) 1px, transparent 1.4px) 0 0 / 5px 5px;
+}
 .swatch.overflow {
   border-color: var(--danger);
   background: repeating-linear-gradient(45deg, var(--danger) 0 1px, transparent 1px 5px),
@@ -135,7 +142,9 @@ rect.overflow { fill: url(#cross); stroke: var(--danger); }
 table { width: 100%; border-collapse: collapse; margin-top: 4px; }
 caption { text-align: left; font-weight: 600; padding: 16px 0 4px; }
 th { text-align: left; font-weight: 400; color: var(--muted); font-size: 12px; }
-th, td { padding: 5px 10px 5px 0; border-top: 1px solid var(--line); vertical-align: baseline; overflow-wrap: anywhere; }
+th, td {
+  padding: 5px 10px 5px 0; border-top: 1px solid var(--line); vertical-align: baseline; overflow-wrap: anywhere;
+}
 thead th { border-top: 0; padding-bottom: 2px; }
 th[scope="row"] { color: var(--ink); font-size: 14px; }
 .mini { display: inline-flex; flex-wrap: wrap; gap: 2px 8px; font-size: 13px; }
@@ -150,7 +159,8 @@ th[scope="row"] { color: var(--ink); font-size: 14px; }
 .add select { width: auto; height: 30px; }
 @container (max-width: 620px) {
   .compare thead { position: absolute; clip-path: inset(50%); width: 1px; height: 1px; overflow: hidden; }
-  .compare, .compare caption, .compare tbody, .compare tr, .compare td, .compare th[scope="row"] { display: block; }
+  .compare, .compare caption, .compare tbody, .compare tr { display: block; }
+  .compare td, .compare th[scope="row"] { display: block; }
   .compare tr { border-top: 1px solid var(--line); padding: 8px 0; }
   .compare td, .compare th[scope="row"] { border: 0; padding: 2px 0; }
   .compare td::before { content: attr(data-label) " "; color: var(--muted); font-size: 12px; }

@@ -93,28 +93,3 @@ export function onTraits(model, names, react) {
   for (const name of names) model.on(`change:${name}`, react);
   return () => names.forEach((name) => model.off?.(`change:${name}`, react));
 }
-
-const escapes = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
-export const escape = (text) => String(text).replace(/[&<>"]/g, (character) => escapes[character]);
-
-/** Power of two as SVG text: 2 with a raised exponent. */
-export const svgPower = (k) => `2<tspan dy="-0.45em" font-size="0.78em">${String(k).replace("-", "−")}</tspan>`;
-
-/** Steps of 1, 2, 5, 10, 20, 25, 50 … that leave at least `least` pixels between the ticks of an axis. */
-export function ticks(low, high, pixels, least = 52) {
-  const wanted = ((high - low) / pixels) * least;
-  const step = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512].find((size) => size >= wanted) ?? 1024;
-  const list = [];
-  for (let k = Math.ceil(low / step) * step; k <= high; k += step) list.push(k);
-  return list;
-}
-
-/** Hatchings for SVG, as definitions; ids are global in a document but not in a shadow root. */
-export const PATTERNS = `<defs>
-  <pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
-    <rect width="2" height="6" class="hatch-line"/></pattern>
-  <pattern id="cross" width="7" height="7" patternUnits="userSpaceOnUse">
-    <path d="M0 0L7 7M7 0L0 7" class="cross-line"/></pattern>
-  <pattern id="dots" width="6" height="6" patternUnits="userSpaceOnUse">
-    <circle cx="2" cy="2" r="1.1" class="dot"/></pattern>
-</defs>`;
