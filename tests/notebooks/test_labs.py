@@ -1,4 +1,4 @@
-"""A lab that nobody has touched: Run All reaches the end, every check says that it was not started, nothing is given away."""
+"""A lab that nobody has touched: Run All reaches the end, every check says "not started", nothing is given away."""
 
 from pathlib import Path
 
