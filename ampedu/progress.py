@@ -1,7 +1,7 @@
 """The learner's progress: a JSON file that belongs to the learner, at $AMPEDU_PROGRESS or ~/.ampedu/progress.json.
 
-Writing is atomic and locked, so that notebooks that run at the same time lose no entry. A damaged file is set aside and said once.
-A folder that cannot be written is said once, and the notebook goes on: recording never raises.
+Writing is atomic and locked, so that notebooks that run at the same time lose no entry. A damaged file is set aside
+and said once. A folder that cannot be written is said once, and the notebook goes on: recording never raises.
 """
 
 import contextlib
@@ -27,7 +27,9 @@ def path() -> Path:
 
 
 def load() -> dict:
-    """{"schema": 1, "exercises": {id: {"status", "points", "attempts"}}, "quizzes": {id: {"correct", "attempts", "first"}}}.
+    """{"schema": 1, "exercises".
+
+    {id: {"status", "points", "attempts"}}, "quizzes": {id: {"correct", "attempts", "first"}}}.
 
     Empty if there is no file. A damaged file is renamed to progress.corrupt-N.json beside it, and said.
     """
@@ -56,7 +58,10 @@ def record_exercise(id: str, status: str, points: int) -> None:
 
 
 def record_quiz(id: str, correct: bool) -> None:
-    """Note an answer to a quiz question. ``first`` keeps whether the first answer was correct, ``correct`` whether any was."""
+    """Note an answer to a quiz question.
+
+    ``first`` keeps whether the first answer was correct, ``correct`` whether any was.
+    """
 
     def update(progress):
         entry = progress["quizzes"].setdefault(id, {"correct": False, "attempts": 0, "first": bool(correct)})

@@ -1,6 +1,7 @@
 """Exercises: what is called on which inputs, how answers are compared, and ``check`` for the notebook.
 
-In a notebook ``from ampedu.exercises import check``; in an exercise file ``exercise``; in a file of wrong answers ``mutant``.
+In a notebook ``from ampedu.exercises import check``; in an exercise file ``exercise``; in a file of wrong answers
+``mutant``.
 """
 
 from ampedu.exercises.checking import check

@@ -23,7 +23,7 @@ def problem(ex, signature: dict, answer) -> str | None:
         return f"The answer is {_what(answer)}, not a {wanted}. {cure}"
     if wanted == "class" and not isinstance(answer, type):
         if type(answer).__name__ == ex.answer:
-            return f"The answer is an object of the class {ex.answer}. Pass the class itself: check(\"{ex.id}\", {ex.answer})"
+            return f"The answer is an object of the class {ex.answer}. {cure}"
         return f"The answer is a function, not a class. {cure}"
     if wanted == "function" and isinstance(answer, type):
         return f"The answer is the class {answer.__name__}, not a function. {cure}"
@@ -39,7 +39,10 @@ def _what(answer):
 
 
 def describe_signature(answer) -> dict:
-    """The record that ``problem`` compares with: kind, text of the signature, numbers of required and of positional parameters."""
+    """The record that ``problem`` compares with.
+
+    Kind, text of the signature, numbers of required and of positional parameters.
+    """
     shape = inspect.signature(answer)
     positional = [p for p in shape.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     names = [str(p).split(":")[0].split("=")[0].strip() for p in shape.parameters.values()]
@@ -63,5 +66,5 @@ def _parameters(ex, signature, answer):
         shape.bind(*[None] * signature["positional"])
     except TypeError:
         own = describe_signature(answer)["text"]
-        return f"{ex.answer} takes the parameters {signature['text']}; yours takes {own}. Restore the first line of the lab's stub."
+        return f"{ex.answer} takes {signature['text']}; yours takes {own}. Restore the first line of the lab's stub."
     return None

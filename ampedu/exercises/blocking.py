@@ -16,7 +16,9 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         for module in self.modules:
             if name == module or name.startswith(module + "."):
-                raise ForbiddenImport(f"{module} is not available in exercise {self.exercise}: it holds the answer", name=name)
+                raise ForbiddenImport(
+                    f"{self.exercise} must be solved without {module}: it holds the answer", name=name
+                )
         return None
 
 
@@ -24,7 +26,8 @@ class _Finder(importlib.abc.MetaPathFinder):
 def blocked(modules: tuple[str, ...], exercise: str):
     """Within the block every way of importing these modules or their submodules raises ForbiddenImport.
 
-    Also covers `from package import module`, importlib.import_module, and attribute access on a package that had loaded the module.
+    Also covers `from package import module`, importlib.import_module, and attribute access on a package that had
+    loaded the module.
     """
     hidden = {name: sys.modules[name] for name in list(sys.modules) if _hits(name, modules)}
     attributes = []

@@ -47,14 +47,16 @@ def recorder() -> Recorder | None:
 
 
 def materialize(source: str, name: str, forbids: tuple[str, ...] = (), exercise: str = ""):
-    """Run ``source`` in a fresh namespace with the imports of ``forbids`` blocked and return the object that it calls ``name``.
+    """Run ``source`` in a fresh namespace with the imports of ``forbids`` blocked; return the object it calls ``name``.
 
     Raises whatever the source raises; LookupError if it does not define the name.
     """
     return namespace(source, name, forbids, exercise)[name]
 
 
-def namespace(source: str, name: str, forbids: tuple[str, ...] = (), exercise: str = "", extra: dict | None = None) -> dict:
+def namespace(
+    source: str, name: str, forbids: tuple[str, ...] = (), exercise: str = "", extra: dict | None = None
+) -> dict:
     """The namespace that ``materialize`` looks in. ``extra``: names that exist before the source runs."""
     filename = f"<answer {name}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)

@@ -7,10 +7,10 @@ import traceback
 from ampedu import progress
 from ampedu.exercises import arguments, cells, data, judge, spec
 from ampedu.exercises.blocking import ForbiddenImport
-from ampedu.exercises.limits import TimeLimit, time_limit
+from ampedu.exercises.limits import TimeLimit, limited
 from ampedu.exercises.locate import NoSource, locate, state_variables
 from ampedu.exercises.report import Report
-from ampedu.exercises.state import captured, neutral
+from ampedu.exercises.state import captured, neutral, reseed
 
 DEFINITION_SECONDS = 10.0
 
@@ -20,10 +20,12 @@ cells.recorder()
 def check(id: str, answer) -> None:
     """Run the public cases of an exercise on an answer (a function or class) and show a report.
 
-    Writes nothing to stderr and returns None. Raises AssertionError with the report's text only when the answer has not passed and
-    AMPEDU_STRICT=1 or NBGRADER_EXECUTION is set in the environment. Records the result in the learner's progress file.
+    Writes nothing to stderr and returns None. Raises AssertionError with the report's text only when the answer has
+    not passed and AMPEDU_STRICT=1 or NBGRADER_EXECUTION is set in the environment. Records the result in the
+    learner's progress file.
     """
-    report = _report(id, answer, sys._getframe(1).f_globals)
+    caller = sys._getframe(1)
+    report = _report(id, answer, caller.f_globals, caller.f_lineno)
     report.show()
     if report.status in ("passed", "failed", "not started") and report.points:
         progress.record_exercise(id, report.status, spec.load(id).points if report.status == "passed" else 0)
@@ -32,7 +34,7 @@ def check(id: str, answer) -> None:
         raise AssertionError(repr(report))
 
 
-def _report(id, answer, scope):
+def _report(id, answer, scope, line):
     if arguments.swapped(id, answer):
         name = getattr(id, "__name__", "answer")
         return _refusal(answer, f'The arguments are in the wrong order. Write check("{answer}", {name})')
@@ -44,11 +46,16 @@ def _report(id, answer, scope):
     except (data.DataMissing, data.DataDamaged) as error:
         return Report("not judged", ex.id, ex.title, _sentence(error))
     if ex.id not in bundle.exercises:
-        return Report("not judged", ex.id, ex.title, f"The expected data of lab {ex.stem} do not hold this exercise: run `make build`.")
+        return Report(
+            "not judged",
+            ex.id,
+            ex.title,
+            f"The expected data of lab {ex.stem} do not hold this exercise: run `make build`.",
+        )
     item = bundle.exercises[ex.id]
     if (text := arguments.problem(ex, item.signature, answer)) is not None:
-        return Report("failed", ex.id, ex.title, text, f"0 of {ex.points} points")
-    return _judge(ex, item, answer, scope)
+        return Report("failed", ex.id, ex.title, text)
+    return _judge(ex, item, answer, scope, line)
 
 
 def _refusal(id, text):
@@ -60,12 +67,12 @@ def _sentence(error):
     return text[:1].upper() + text[1:]
 
 
-def _judge(ex, item, answer, scope):
+def _judge(ex, item, answer, scope, line):
     report = Report("failed", ex.id, ex.title, "", f"0 of {ex.points} points")
     errors = []
     with captured() as printed:
         try:
-            definition, space = _fresh(ex, answer, scope)
+            definition, space = _fresh(ex, answer, scope, line)
             subject = space[definition.name]
             variables = state_variables(definition, space, scope)
             used = cells.uses(definition.source, ex.equivalents)
@@ -95,8 +102,9 @@ def _judge(ex, item, answer, scope):
 def _depends(ex, verdict, variables):
     names = " and ".join(f"`{name}`" for name in variables)
     text = (
-        f"{ex.answer} gives the right results in this notebook, but only because of {names}, which other cells set or change. "
-        f"Grading takes the definition with its imports and constants alone: pass {names} as an argument, or compute it inside {ex.answer}."
+        f"{ex.answer} gives the right results in this notebook, but only because of {names}, which other cells set or "
+        "change. Grading takes the definition with its imports and constants alone: "
+        f"pass {names} as an argument, or compute it inside {ex.answer}."
     )
     return judge.Verdict("failed", 0, text, None, verdict.difference)
 
@@ -107,20 +115,26 @@ class _Broken(Exception):
         self.trace = trace
 
 
-def _fresh(ex, answer, scope):
-    definition = locate(ex.id, answer, scope)
+def _fresh(ex, answer, scope, line):
+    definition = locate(ex.id, answer, scope, line)
     try:
-        with neutral(), time_limit(DEFINITION_SECONDS):
-            space = cells.namespace(definition.source, definition.name, ex.forbids, ex.id, definition.borrowed)
+        with neutral():
+            reseed()
+            how = definition.source, definition.name, ex.forbids, ex.id, definition.borrowed
+            space = limited(DEFINITION_SECONDS, lambda: cells.namespace(*how))
     except TimeLimit:
-        text = f"The definition of {ex.answer} and what it needs did not finish: stopped after {DEFINITION_SECONDS:g} s."
+        text = (
+            f"The definition of {ex.answer} and what it needs did not finish: stopped after {DEFINITION_SECONDS:g} s."
+        )
         raise _Broken(text) from None
     except ForbiddenImport as error:
-        raise _Broken(f"{_sentence(error)}. Write {ex.answer} without it.") from None
+        raise _Broken(f"{error}.") from None
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        text = f"The definition of {ex.answer} does not run on its own: {type(error).__name__}: {judge.first_line(error)}"
+        text = (
+            f"The definition of {ex.answer} does not run on its own: {type(error).__name__}: {judge.first_line(error)}"
+        )
         raise _Broken(text, trace_of(error)) from None
     return definition, space
 
@@ -132,19 +146,23 @@ def _explain(report, ex, first, outcomes, errors):
         report.rows.append(("", first.remark))
     error = errors[first.case]
     if isinstance(error, ForbiddenImport):
-        report.message = f"{_sentence(error)}. Write {ex.answer} without it."
+        report.message, report.rows = f"{error}.", report.rows[:1]
     elif "error" in outcomes[first.case]:
         report.trace = trace_of(error)
 
 
 def trace_of(error: BaseException) -> str:
-    """The lines of the learner's own code that led to the error, outermost first, each with its line number in its function."""
+    """The lines of the learner's own code that led to the error, outermost first, numbered within their function."""
     lines = []
     for frame, number in traceback.walk_tb(error.__traceback__):
         code = frame.f_code
         if code.co_filename.startswith("<answer "):
             entry = traceback.FrameSummary(code.co_filename, number, code.co_name)
-            place = f"in {code.co_name}, line {number - code.co_firstlineno + 1}" if code.co_name != "<module>" else "at the top level"
+            place = (
+                f"in {code.co_name}, line {number - code.co_firstlineno + 1}"
+                if code.co_name != "<module>"
+                else "at the top level"
+            )
             lines.append(f"{place}:  {entry.line}")
     if len(lines) > 8:
         lines = [*lines[:4], f"… {len(lines) - 8} more calls …", *lines[-4:]]

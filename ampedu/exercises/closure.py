@@ -1,7 +1,9 @@
-"""From the cells of a notebook, in the order they ran, to the source that one name needs: imports, definitions, constants.
+"""From the cells of a notebook, in the order they ran, to the source that one name needs.
 
-The last definition wins. A name that is read while a statement runs (a default, a decorator, the right side of an assignment) is taken
-as it was before that statement; a name that a function body reads is taken as it is at the end.
+Imports, definitions, constants.
+
+The last definition wins. A name that is read while a statement runs (a default, a decorator, the right side of an
+assignment) is taken as it was before that statement; a name that a function body reads is taken as it is at the end.
 """
 
 import ast
@@ -17,7 +19,10 @@ _KEPT_BLOCKS = (ast.If, ast.Try)
 
 @dataclass
 class Statement:
-    """A top-level statement: its source, the names it binds, changes in place, reads at once (eager) and reads later (late)."""
+    """A top-level statement.
+
+    Its source, the names it binds, changes in place, reads at once (eager) and reads later (late).
+    """
 
     source: str
     node: ast.stmt
@@ -29,9 +34,12 @@ class Statement:
 
 @dataclass(frozen=True)
 class Closure:
-    """source: the statements that the name needs. names: all that they bind. missing: names that no kept statement binds.
+    """source: the statements that the name needs.
 
-    unkept: those of the missing names that the cells do bind, but in a loop, a `with` block or a call, not as a plain constant.
+    Names: all that they bind. missing: names that no kept statement binds.
+
+    unkept: those of the missing names that the cells do bind, but in a loop, a `with` block or a call, not as a plain
+    constant.
     """
 
     source: str
@@ -41,17 +49,24 @@ class Closure:
 
 
 def closure(cells: list[str], name: str) -> str:
-    """The source that ``name`` needs, from the cells in the order they ran. Raises LookupError if no cell defines it."""
+    """The source that ``name`` needs, from the cells in the order they ran.
+
+    Raises LookupError if no cell defines it.
+    """
     return analyze(cells, name).source
 
 
 def analyze(cells: list[str], name: str) -> Closure:
-    """Like ``closure``, with the names involved. Cells with magics or syntax errors do no harm: what can be read is read."""
+    """Like ``closure``, with the names involved.
+
+    Cells with magics or syntax errors do no harm: what can be read is read.
+    """
     statements, unkept = [], set()
     for cell in cells:
         for source, node in _statements(cell):
-            if _is_kept(node):
-                statements.append(_examine(source, node))
+            statement = _examine(source, node) if _is_kept(node) else None
+            if statement:
+                statements.append(statement)
             else:
                 unkept |= _bound_names(node)
     chosen, missing = _select(statements, name)
@@ -98,7 +113,9 @@ def _statements(cell):
     for node in tree.body:
         first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
         lines = text.splitlines()[first - 1 : node.end_lineno]
-        one_line = any(other is not node and other.lineno <= node.end_lineno and other.end_lineno >= first for other in tree.body)
+        one_line = any(
+            other is not node and other.lineno <= node.end_lineno and other.end_lineno >= first for other in tree.body
+        )
         yield (ast.unparse(node) if one_line else "\n".join(lines)), node
 
 
@@ -137,6 +154,7 @@ def _is_kept(node):
 
 
 def _examine(source, node):
+    """The Statement of a node, or None for what parses but does not compile."""
     result = Statement(source, node)
     for part in ast.walk(node) if isinstance(node, _KEPT_BLOCKS) else [node]:
         if isinstance(part, (ast.Import, ast.ImportFrom)):
@@ -145,7 +163,10 @@ def _examine(source, node):
             result.binds.add(part.name)
         elif isinstance(part, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
             _targets(part, result)
-    _reads(ast.unparse(node), result)
+    try:
+        _reads(ast.unparse(node), result)
+    except SyntaxError:
+        return None
     result.late -= result.eager
     return result
 
@@ -224,4 +245,6 @@ def _full_name(node, alias):
 
 def calls(source: str, function: str) -> list[ast.Call]:
     """The calls ``function(…)`` in a cell."""
-    return [n for n in ast.walk(_parse(source)[1]) if isinstance(n, ast.Call) and getattr(n.func, "id", None) == function]
+    return [
+        n for n in ast.walk(_parse(source)[1]) if isinstance(n, ast.Call) and getattr(n.func, "id", None) == function
+    ]

@@ -1,7 +1,10 @@
-"""Comparing an answer with what is expected: types, dtypes and shapes strictly, floats within a tolerance, differences in words.
+"""Comparing an answer with what is expected.
+
+Types, dtypes and shapes strictly, floats within a tolerance, differences in words.
 
 "exact" means the same bits, the sign of zero included; every NaN equals every NaN. A tolerance dict(rtol, atol) means
-|got − expected| ≤ atol + rtol·|expected| for floats, NaN only where NaN is expected, and an infinity only where the same one is.
+|got − expected| ≤ atol + rtol·|expected| for floats, NaN only where NaN is expected, and an infinity only where the
+same one is.
 """
 
 import math
@@ -14,7 +17,10 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Difference(NamedTuple):
-    """The first place where two values differ: where it is (such as "['scale'][2]"), what was expected and got, and a remark."""
+    """The first place where two values differ.
+
+    Where it is (such as "['scale'][2]"), what was expected and got, and a remark.
+    """
 
     where: str
     expected: str
@@ -54,7 +60,11 @@ def difference(expected, got, tolerance="exact", where="") -> Difference | None:
 def _dicts(expected, got, tolerance, where):
     missing, extra = [k for k in expected if k not in got], [k for k in got if k not in expected]
     if missing or extra:
-        remark = "; ".join(f"{word} {names}" for word, names in (("missing:", _list(missing)), ("not expected:", _list(extra))) if names)
+        remark = "; ".join(
+            f"{word} {names}"
+            for word, names in (("missing:", _list(missing)), ("not expected:", _list(extra)))
+            if names
+        )
         return Difference(where, f"the keys {_list(expected)}", f"the keys {_list(got)}", remark)
     named = isinstance(tolerance, dict) and not set(tolerance) <= {"rtol", "atol"}
     for key in expected:
@@ -96,12 +106,11 @@ def _mismatch(expected, got, tolerance):
         kind = _BITS[expected.element_size()]
         both_nan = expected.double().isnan() & got.double().isnan()
         return (expected.contiguous().view(kind) != got.contiguous().view(kind)) & ~both_nan
-    a, b = (x.double() if x.dtype == torch.float64 or x.element_size() < 4 else x for x in (expected, got))
+    a, b = expected.double(), got.double()
     try:
         torch.testing.assert_close(b, a, rtol=tolerance["rtol"], atol=tolerance["atol"], equal_nan=True)
     except AssertionError:
-        wrong = ~torch.isclose(b, a, rtol=tolerance["rtol"], atol=tolerance["atol"], equal_nan=True)
-        return wrong
+        return ~torch.isclose(b, a, rtol=tolerance["rtol"], atol=tolerance["atol"], equal_nan=True)
     return torch.zeros(expected.shape, dtype=torch.bool)
 
 
@@ -113,9 +122,12 @@ def _floats_equal(expected, got, tolerance):
 
 
 def ratio(expected, got, tolerance="exact") -> float:
-    """How far apart two plain values are in units of the tolerance: 0.0 if bit-equal, inf for any difference that has no size.
+    """How far apart two plain values are in units of the tolerance.
 
-    For floats max |got − expected| / (atol + rtol·|expected|). Types, shapes, exact outputs, NaN and infinities have no size.
+    0.0 if bit-equal, inf for any difference that has no size.
+
+    For floats max |got − expected| / (atol + rtol·|expected|). Types, shapes, exact outputs, NaN and infinities have
+    no size.
     """
     if difference(expected, got, "exact") is None:
         return 0.0
@@ -129,7 +141,9 @@ def ratio(expected, got, tolerance="exact") -> float:
         return max(ratio(a, b, tolerance) for a, b in zip(expected, got, strict=True))
     if tolerance == "exact" or kind not in (float, torch.Tensor):
         return math.inf
-    if kind is torch.Tensor and (expected.dtype != got.dtype or expected.shape != got.shape or not expected.is_floating_point()):
+    if kind is torch.Tensor and (
+        expected.dtype != got.dtype or expected.shape != got.shape or not expected.is_floating_point()
+    ):
         return math.inf
     a, b = (torch.as_tensor(x, dtype=torch.float64) for x in (expected, got))
     gap = (b - a).abs() / (tolerance["atol"] + tolerance["rtol"] * a.abs())

@@ -1,7 +1,7 @@
-"""Expected-data files: for each lab ampedu/data/expected/STEM.json and STEM.safetensors, at most 64 kB together, no pickle.
+"""Expected-data files, for each lab ampedu/data/expected/STEM.json and STEM.safetensors: no pickle, at most 64 kB.
 
-They hold, per exercise, the public cases, the expected outcomes, the mutants with their messages and outcomes, the recorded spread of
-the solution, and the signature of the answer; and for the lab the hash of the sources they were made from.
+They hold, per exercise, the public cases, the expected outcomes, the mutants with their messages and outcomes, the
+recorded spread of the solution, and the signature of the answer; and for the lab the hash of what they were made from.
 Of a mutant's outcomes the files hold those that differ from the expected ones.
 Outcomes are kept per torch version ("2.13") for versioned exercises and under "any" for the others.
 """
@@ -15,6 +15,7 @@ from ampedu.exercises import compare, plain
 from ampedu.exercises.tensorfile import read_tensors
 
 FORMAT = 1
+OUTCOMES = ({"value"}, {"error", "text"}, {"timeout"}, {"unsupported"})
 MAX_BYTES = 64_000
 DIRECTORY = Path(__file__).parents[1] / "data" / "expected"
 
@@ -40,8 +41,9 @@ class MutantData:
 class ExerciseData:
     """What the check of one exercise needs.
 
-    expected: outcomes per version key. spread: the largest difference of the solution between environments, in units of the tolerance
-    (at most 1/8). signature: {"kind": "function" | "class", "text": "(code, exponent_bits)", "required": 2}.
+    expected: outcomes per version key. spread: the largest difference of the solution between environments, in units
+    of the tolerance (at most 1/8). signature: {"kind": "function" | "class", "text": "(code, exponent_bits)",
+    "required": 2}.
     """
 
     cases: list[dict]
@@ -53,7 +55,10 @@ class ExerciseData:
 
 @dataclass(frozen=True)
 class Bundle:
-    """All exercises of a lab by id; source: hash of what they were made from; torch: "major.minor" they were made with."""
+    """All exercises of a lab by id; source.
+
+    Hash of what they were made from; torch: "major.minor" they were made with.
+    """
 
     stem: str
     source: str
@@ -64,20 +69,24 @@ class Bundle:
 def save(bundle: Bundle, directory=None) -> list[Path]:
     """Write the two files of a bundle; the same bundle gives the same bytes. Returns their paths.
 
-    Needs the safetensors library. Raises ValueError past 64 kB: make fewer or smaller cases, or reduce values to a hash.
+    Needs the safetensors library. Raises ValueError past 64 kB: make fewer or smaller cases, or reduce values to a
+    hash.
     """
     from safetensors.torch import save as dump
 
     tensors = {}
     body = {
-        "format": FORMAT, "stem": bundle.stem, "source": bundle.source, "torch": bundle.torch,
+        "format": FORMAT,
+        "stem": bundle.stem,
+        "source": bundle.source,
+        "torch": bundle.torch,
         "exercises": {id: _pack(item, tensors) for id, item in bundle.exercises.items()},
-    }  # fmt: skip
+    }
     text = (_lines(body) + "\n").encode()
     binary = dump(tensors)
     if len(text) + len(binary) > MAX_BYTES:
         raise ValueError(
-            f"the expected data of {bundle.stem} take {len(text) + len(binary)} bytes; at most {MAX_BYTES} are allowed: "
+            f"the expected data of {bundle.stem} take {len(text) + len(binary)} bytes of at most {MAX_BYTES}: "
             "make fewer or smaller cases, or reduce large values to a hash"
         )
     json_path, tensor_path = _paths(bundle.stem, directory)
@@ -96,7 +105,9 @@ def load(stem: str, directory=None) -> Bundle:
     try:
         text, binary = _read(json_path), _read(tensor_path)
     except FileNotFoundError as error:
-        raise DataMissing(f"the expected data of lab {stem} are missing ({Path(error.filename).name}). {cure}") from None
+        raise DataMissing(
+            f"the expected data of lab {stem} are missing ({Path(error.filename).name}). {cure}"
+        ) from None
     try:
         body = plain.parse(text)
         tensors = read_tensors(binary)
@@ -118,7 +129,9 @@ def merge(new: Bundle, old: Bundle | None) -> Bundle:
         before = old.exercises.get(id)
         if before is not None and "any" not in item.expected:
             others = {m.name: m.outcomes for m in before.mutants}
-            mutants = tuple(MutantData(m.name, m.message, _union(m.outcomes, others.get(m.name, {}))) for m in item.mutants)
+            mutants = tuple(
+                MutantData(m.name, m.message, _union(m.outcomes, others.get(m.name, {}))) for m in item.mutants
+            )
             expected = _union(item.expected, before.expected)
             item = ExerciseData(item.cases, expected, mutants, max(item.spread, before.spread), item.signature)
         items[id] = item
@@ -169,15 +182,26 @@ def _pack(item, tensors):
         "cases": [pack(case) for case in item.cases],
         "expected": {key: [pack(outcome) for outcome in value] for key, value in item.expected.items()},
         "mutants": [
-            {"name": m.name, "message": m.message, "changed": {key: changed(key, own) for key, own in m.outcomes.items()}}
+            {
+                "name": m.name,
+                "message": m.message,
+                "changed": {key: changed(key, own) for key, own in m.outcomes.items()},
+            }
             for m in item.mutants
         ],
     }
 
 
+def _outcome(node, tensors):
+    outcome = plain.from_json(node, tensors)
+    if type(outcome) is not dict or set(outcome) not in OUTCOMES:
+        raise ValueError("an outcome is malformed")
+    return outcome
+
+
 def _unpack(item, tensors):
     cases = plain.from_json(item["cases"], tensors)
-    expected = {key: plain.from_json(value, tensors) for key, value in item["expected"].items()}
+    expected = {key: [_outcome(node, tensors) for node in value] for key, value in item["expected"].items()}
     if any(len(value) != len(cases) for value in expected.values()):
         raise ValueError(f"there is not one expected outcome for each of {len(cases)} cases")
     if type(item["spread"]) is not float:
@@ -189,7 +213,7 @@ def _unpack(item, tensors):
             for i, outcome in own.items():
                 if int(i) not in range(len(cases)):
                     raise ValueError(f"a mutant has an outcome for case {i} of {len(cases)}")
-                found[key][int(i)] = plain.from_json(outcome, tensors)
+                found[key][int(i)] = _outcome(outcome, tensors)
         return found
 
     mutants = tuple(MutantData(m["name"], m["message"], outcomes(m["changed"])) for m in item["mutants"])

@@ -1,7 +1,10 @@
-"""Observing an answer, and the verdict. ``observe`` runs untrusted code and returns plain data; ``verdict`` runs none of it.
+"""Observing an answer, and the verdict.
 
-The outcome of a case is one of {"value": plain data}, {"error": type name, "text": first line}, {"timeout": seconds} and
-{"unsupported": reason}. Two errors are equal if their types are (texts differ between versions); two time-outs always are.
+``observe`` runs untrusted code and returns plain data; ``verdict`` runs none of it.
+
+The outcome of a case is one of {"value": plain data}, {"error": type name, "text": first line}, {"timeout": seconds}
+and {"unsupported": reason}. Two errors are equal if their types are (texts differ between versions); two time-outs
+always are.
 """
 
 import copy
@@ -12,7 +15,7 @@ import torch
 
 from ampedu.exercises import compare, plain
 from ampedu.exercises.blocking import blocked
-from ampedu.exercises.limits import TimeLimit, time_limit
+from ampedu.exercises.limits import TimeLimit, limited
 from ampedu.exercises.state import neutral, reseed
 
 PATIENCE = 2
@@ -32,7 +35,10 @@ class FirstDifference(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """status: one of STATUSES. points: earned. message: one or two sentences. mutant: its name if one was recognized."""
+    """status: one of STATUSES.
+
+    Points: earned. message: one or two sentences. mutant: its name if one was recognized.
+    """
 
     status: str
     points: int
@@ -42,10 +48,11 @@ class Verdict:
 
 
 def observe(ex, answer, cases, *, threads: int = 1, errors: list | None = None) -> list[dict]:
-    """The outcomes of an answer (a function or class) on all cases, each on a fresh copy, within ``ex.seconds`` a case.
+    """The outcomes of an answer (a function or class) on all cases: a fresh copy and ``ex.seconds`` for each.
 
-    Runs on ``threads`` torch threads in a neutral state. After PATIENCE time-outs in a row the remaining cases are not run
-    and count as timed out. ``errors``, if given, receives the exception of each case, or None. KeyboardInterrupt passes through.
+    Runs on ``threads`` torch threads in a neutral state. After PATIENCE time-outs in a row the remaining cases
+    are not run and count as timed out. ``errors``, if given, receives the exception of each case, or None.
+    KeyboardInterrupt passes through.
     """
     outcomes, late = [], 0
     with neutral(threads), blocked(ex.forbids, ex.id):
@@ -65,8 +72,7 @@ def _observe_one(ex, answer, case):
     own = copy.deepcopy(case)
     reseed()
     try:
-        with time_limit(ex.seconds):
-            return {"value": plain.freeze(ex.run(answer, own))}, None
+        return {"value": limited(ex.seconds, lambda: plain.freeze(ex.run(answer, own)))}, None
     except plain.NotPlain as error:
         return {"unsupported": str(error)}, error
     except TimeLimit:
@@ -87,7 +93,7 @@ def first_line(error) -> str:
 
 
 def reduce(ex, cases, outcomes) -> list[dict]:
-    """Raw outcomes to canonical ones by the exercise's ``reduce``; where that fails on a value the outcome is "unsupported"."""
+    """Raw outcomes to canonical ones by the exercise's ``reduce``; a value it cannot take becomes "unsupported"."""
     result = []
     for case, outcome in zip(cases, outcomes, strict=True):
         if "value" in outcome:
@@ -101,7 +107,7 @@ def reduce(ex, cases, outcomes) -> list[dict]:
 
 
 def kind(outcome) -> str:
-    """"value", "error", "timeout" or "unsupported"."""
+    """ "value", "error", "timeout" or "unsupported"."""
     return next(name for name in ("value", "error", "timeout", "unsupported") if name in outcome)
 
 
@@ -115,7 +121,7 @@ def outcome_difference(expected, got, tolerance) -> compare.Difference | None:
 
 
 def outcome_ratio(expected, got, tolerance) -> float:
-    """The distance between two outcomes of one case in units of the tolerance (compare.ratio); inf between unlike outcomes."""
+    """The distance between two outcomes of one case in units of the tolerance (compare.ratio); inf if unlike."""
     if kind(expected) == kind(got) == "value":
         return compare.ratio(expected["value"], got["value"], tolerance)
     return 0.0 if outcome_difference(expected, got, tolerance) is None else float("inf")
@@ -149,18 +155,24 @@ def torch_version() -> str:
 
 
 def verdict(ex, data, outcomes, version: str | None = None) -> Verdict:
-    """Judge raw outcomes on ``data.cases`` against the expected outcomes and the mutants of ``data`` (data.ExerciseData).
+    """Judge raw outcomes on ``data.cases`` (data.ExerciseData) against its expected outcomes and its mutants.
 
-    version: torch "major.minor" that the outcomes come from, by default the running one; it matters for versioned exercises only.
+    version: torch "major.minor" that the outcomes come from, by default the running one; for versioned exercises only.
     """
     if len(outcomes) != len(data.cases):
         raise ValueError(f"{ex.id}: {len(outcomes)} outcomes for {len(data.cases)} cases")
     if all(is_stub(ex, outcome) for outcome in outcomes):
-        return Verdict("not started", 0, f"{ex.answer} is still the stub. Replace the line that raises NotImplementedError.")
+        return Verdict(
+            "not started", 0, f"{ex.answer} is still the stub. Replace the line that raises NotImplementedError."
+        )
     key = (version or torch_version()) if ex.versioned else "any"
     if key not in data.expected:
         known = ", ".join(data.expected) or "none"
-        return Verdict("not judged", 0, f"The right answer depends on the torch version. It is known for torch {known}; this is torch {key}.")
+        return Verdict(
+            "not judged",
+            0,
+            f"The right answer depends on the torch version. It is known for torch {known}; this is torch {key}.",
+        )
     got = reduce(ex, data.cases, outcomes)
     expected = data.expected[key]
     if equal(expected, got, ex.tolerance):
@@ -183,5 +195,7 @@ def _summary(ex, got, wrong):
 def _first(ex, cases, expected, got):
     for i, (a, b) in enumerate(zip(expected, got, strict=True)):
         if found := outcome_difference(a, b, ex.tolerance):
-            return FirstDifference(i, ex.describe(copy.deepcopy(cases[i])), found.expected, found.got, found.where, found.remark)
+            return FirstDifference(
+                i, ex.describe(copy.deepcopy(cases[i])), found.expected, found.got, found.where, found.remark
+            )
     raise AssertionError("called only when some outcome differs")

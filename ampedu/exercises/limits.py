@@ -1,11 +1,11 @@
-"""A time limit for a block of Python code.
+"""A time limit for a call of Python code.
 
-In the main thread on Unix an interval timer raises inside the running code, again and again, so that a `finally` or a bare
-`except:` cannot outlive it. Elsewhere a watchdog thread does the same, but only between two Python instructions: it cannot cut
-short a long call into C. Neither stops code that never returns to the interpreter; the sandboxed grader kills the process.
+In the main thread on Unix an interval timer raises inside the running code, again and again, so that a `finally` or a
+bare `except:` cannot outlive it. Elsewhere a watchdog thread does the same, but only between two Python instructions:
+it cannot cut short a long call into C. Neither stops code that never returns to the interpreter; only another process
+can.
 """
 
-import contextlib
 import ctypes
 import signal
 import sys
@@ -16,21 +16,20 @@ AGAIN = 0.1
 
 
 class TimeLimit(BaseException):
-    """The block ran past its limit. A BaseException: ``except Exception`` in the code under test must not swallow it."""
+    """The call ran past its limit. A BaseException: ``except Exception`` in the code under test must not swallow it."""
 
 
-@contextlib.contextmanager
-def time_limit(seconds: float):
-    """Raise TimeLimit inside the block once it has run for ``seconds``. Handlers and timers in place before are restored."""
+def limited(seconds: float, function):
+    """The result of ``function()``; TimeLimit if it runs for more than ``seconds``, even if it catches that itself.
+
+    Signal handlers and timers in place before are restored.
+    """
     main = threading.current_thread() is threading.main_thread()
-    with (_alarm if main and hasattr(signal, "setitimer") else _watchdog)(seconds):
-        yield
+    return (_by_alarm if main and hasattr(signal, "setitimer") else _by_watchdog)(seconds, function)
 
 
-@contextlib.contextmanager
-def _alarm(seconds):
+def _by_alarm(seconds, function):
     armed, fired = True, 0
-    tracer_before = sys.gettrace()
 
     def on_line(frame, event, argument):
         if event == "line" and armed:
@@ -48,13 +47,17 @@ def _alarm(seconds):
             sys.settrace(on_line)
         raise TimeLimit
 
-    started = time.monotonic()
+    started, tracer_before = time.monotonic(), sys.gettrace()
     handler_before = signal.signal(signal.SIGALRM, on_alarm)
-    timer_before = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+    timer_before = signal.getitimer(signal.ITIMER_REAL)
     try:
-        yield
+        # Not a context manager: a TimeLimit raised between the call and `finally` would leave the timer on.
+        try:
+            signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+            result = function()
+        finally:
+            armed = False
     finally:
-        armed = False
         signal.setitimer(signal.ITIMER_REAL, 0)
         if fired > 2:
             sys.settrace(tracer_before)
@@ -62,29 +65,39 @@ def _alarm(seconds):
         if timer_before[0]:
             left = max(timer_before[0] - (time.monotonic() - started), 0.001)
             signal.setitimer(signal.ITIMER_REAL, left, timer_before[1])
+    if fired:
+        raise TimeLimit
+    return result
 
 
-@contextlib.contextmanager
-def _watchdog(seconds):
-    target, lock, done = threading.get_ident(), threading.Lock(), threading.Event()
+def _by_watchdog(seconds, function):
+    target, lock, done, fired = threading.get_ident(), threading.Lock(), threading.Event(), threading.Event()
 
     def watch():
         wait = seconds
         while not done.wait(wait):
             with lock:
                 if not done.is_set():
+                    fired.set()
                     _raise_in(target, TimeLimit)
             wait = AGAIN
 
     thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
     try:
-        yield
+        thread.start()
+        result = function()
     finally:
-        with lock:
-            done.set()
-            _raise_in(target, None)
-        thread.join()
+        while not done.is_set():
+            try:
+                with lock:
+                    done.set()
+                    _raise_in(target, None)
+            except TimeLimit:
+                done.clear()
+    thread.join()
+    if fired.is_set():
+        raise TimeLimit
+    return result
 
 
 def _raise_in(thread_id, exception):

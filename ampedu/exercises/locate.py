@@ -1,4 +1,7 @@
-"""Where the answer passed to ``check`` is defined: under which name, in which cells or file, with which notebook variables."""
+"""Where the answer passed to ``check`` is defined.
+
+Under which name, in which cells or file, with which notebook variables.
+"""
 
 import ast
 import inspect
@@ -26,11 +29,11 @@ class Definition:
     closure: cells.Closure
 
 
-def locate(id: str, answer, scope: dict) -> Definition:
-    """The definition of a live answer. ``scope``: the global namespace that called check. Raises NoSource."""
+def locate(id: str, answer, scope: dict, line: int = 0) -> Definition:
+    """The definition of a live answer. scope: the globals that check was called from, at ``line``. Raises NoSource."""
     shell = cells.recorder()
     sources = list(shell.cells) if shell else _file_sources(answer, scope)
-    name, expression = _name(id, answer, scope, sources)
+    name, expression = _name(id, answer, scope, sources, line)
     if expression is not None:
         sources = [*sources, f"{CHECKED} = {expression}"]
         name = CHECKED
@@ -46,9 +49,10 @@ def _file_sources(answer, scope):
     return sources
 
 
-def _name(id, answer, scope, sources):
+def _name(id, answer, scope, sources, line):
     """The variable that holds the answer, or the expression in the call of check if it is not a variable."""
-    argument = _argument(id, sources[-1:] if cells.recorder() else sources)
+    calling = sources[-1:] if cells.recorder() else sources[:1]
+    argument = _argument(id, calling[0], line) if calling else None
     if isinstance(argument, ast.Name) and scope.get(argument.id) is answer:
         return argument.id, None
     own = getattr(answer, "__name__", None)
@@ -62,17 +66,18 @@ def _name(id, answer, scope, sources):
     return own, None
 
 
-def _argument(id, sources):
-    for source in sources:
-        for node in cells.calls(source, "check"):
-            arguments = [*node.args, *(word.value for word in node.keywords if word.arg == "answer")]
-            if len(arguments) == 2 and isinstance(arguments[0], ast.Constant) and arguments[0].value == id:
-                return arguments[1]
-    return None
+def _argument(id, source, line):
+    """The second argument of the call check(id, …) that is running; the nearest one if line numbers have moved."""
+    found = []
+    for node in cells.calls(source, "check"):
+        arguments = [*node.args, *(word.value for word in node.keywords if word.arg == "answer")]
+        if len(arguments) == 2 and isinstance(arguments[0], ast.Constant) and arguments[0].value == id:
+            found.append((abs(node.lineno - line), arguments[1]))
+    return min(found, key=lambda pair: pair[0])[1] if found else None
 
 
 def _complete(sources, name, scope):
-    """Analyze; what no recorded cell mentions (cells that ran unseen) is taken from the live namespace, if it has a source."""
+    """Analyze; what no recorded cell binds (cells that ran unseen) is taken from the live namespace if it can be."""
     if not name:
         raise NoSource("the answer has no name")
     borrowed, asked = {}, set()
@@ -118,7 +123,10 @@ def _live_source(name, value):
 
 
 def state_variables(definition: Definition, space: dict, scope: dict) -> list[str]:
-    """Notebook variables that the definition needs and that are not constants: absent from it, or changed by other cells since."""
+    """Notebook variables that the definition needs and that are not constants.
+
+    Absent from it, or changed by other cells since.
+    """
     names = {name for name in definition.closure.missing if name in scope and name not in definition.borrowed}
     for name in definition.closure.names & scope.keys():
         try:

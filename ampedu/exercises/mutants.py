@@ -19,7 +19,10 @@ class Mutant(NamedTuple):
 
 
 def mutant(id: str, message: str):
-    """Decorator for a wrong answer to exercise ``id``. ``message`` names the misconception and the cure, in one to three sentences."""
+    """Decorator for a wrong answer to exercise ``id``.
+
+    ``message`` names the misconception and the cure, in one to three sentences.
+    """
     if not isinstance(message, str) or not message.strip():
         raise SpecError(f"a mutant of {id} has no message: write what the learner misunderstood and what to do")
 

@@ -1,9 +1,9 @@
 """Plain data: the closed list of types that cases and outcomes are made of, and their JSON form.
 
 Plain are None, bool, int, float, str, list, tuple, dict with str keys, and dense CPU tensors of the dtypes in DTYPES.
-Types are tested by ``type(x) is``: a subclass could lie in its comparison operators.
-In JSON a tuple is {"tuple": […]}, a non-finite float {"float": "nan"}, a wide int {"int": "0x…"}, and a tensor
-{"tensor": NAME}, where NAME is a key of a separate mapping of tensors. A dict that looks like one of these is {"dict": {…}}.
+Types are tested by ``type(x) is``: a subclass could lie in its comparison operators. In JSON a tuple is {"tuple":
+[…]}, a non-finite float {"float": "nan"}, a wide int {"int": "0x…"}, and a tensor {"tensor": NAME}, where NAME is a
+key of a separate mapping of tensors. A dict that looks like one of these is {"dict": {…}}.
 """
 
 import json
@@ -12,10 +12,19 @@ import math
 import torch
 
 DTYPES = {
-    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
-    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2,
-    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
-}  # fmt: skip
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
 MAX_DEPTH, MAX_NODES, MAX_TEXT, MAX_INT_BITS = 16, 100_000, 65_536, 4_096
 MAX_TENSORS, MAX_ELEMENTS, MAX_DIMS = 4_096, 1 << 22, 16
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -28,7 +37,10 @@ class NotPlain(ValueError):
 
 
 def freeze(value):
-    """A deep copy of plain data: tensors detached and contiguous. Raises NotPlain for anything else, and past the size caps."""
+    """A deep copy of plain data.
+
+    Tensors detached and contiguous. Raises NotPlain for anything else, and past the size caps.
+    """
     return _freeze(value, "the value", 0, _Budget())
 
 
@@ -64,7 +76,9 @@ def _freeze_tensor(value, where, budget):
     if value.layout is not torch.strided or value.is_quantized:
         raise NotPlain(f"{where} is a sparse or quantized tensor; convert it with .to_dense() or .dequantize()")
     if value.device.type != "cpu":
-        raise NotPlain(f"{where} is a tensor on the device {value.device}; checks run on the CPU: convert it with .cpu()")
+        raise NotPlain(
+            f"{where} is a tensor on the device {value.device}; checks run on the CPU: convert it with .cpu()"
+        )
     if value.dtype not in DTYPES.values():
         raise NotPlain(f"{where} is a tensor of dtype {value.dtype}; convert it with .to(…) to a real or integer dtype")
     budget.tensor(where, value.numel(), value.dim())
@@ -87,7 +101,7 @@ class _Budget:
         self.elements += elements
         if self.tensors > MAX_TENSORS or self.elements > MAX_ELEMENTS or dims > MAX_DIMS:
             raise NotPlain(
-                f"{where} is too large: at most {MAX_TENSORS} tensors with {MAX_ELEMENTS} elements in all and {MAX_DIMS} dimensions"
+                f"{where} is too large: at most {MAX_TENSORS} tensors, {MAX_ELEMENTS} elements, {MAX_DIMS} dimensions"
             )
 
 
@@ -169,7 +183,10 @@ def _decode(node, tensors, depth):
 
 
 def parse(text: str | bytes):
-    """JSON text to Python objects, strictly: no NaN or Infinity, no overflowing number, no duplicate key, no endless int."""
+    """JSON text to Python objects, strictly.
+
+    No NaN or Infinity, no overflowing number, no duplicate key, no endless int.
+    """
     try:
         return json.loads(text, parse_constant=_refuse, parse_float=_float, parse_int=_int, object_pairs_hook=_unique)
     except RecursionError:

@@ -2,18 +2,27 @@
 
 import html
 import re
+import sys
 import unicodedata
 from dataclasses import dataclass, field
 
 _SYMBOLS = {"passed": "✓", "failed": "✗", "not started": "○", "not judged": "–"}
 _WORDS = {"passed": "passed", "failed": "not yet", "not started": "not started", "not judged": "not judged"}
+_BOX = "padding: 0.2em 0.9em; margin: 0.3em 0; color: inherit; background: transparent; border-left: 0.3em solid"
+_CELL = "text-align: left; padding: 0.1em 0"
+_LINE = "margin: 0.2em 0"
+_PLAIN = "white-space: pre-wrap; background: transparent; color: inherit"
+_HEAD = "text-align: left; vertical-align: top; font-weight: normal; padding: 0.1em 1em 0.1em 0"
 # Accents that reach a contrast of 3:1 on white and on black; the symbol and the words carry the meaning.
 _ACCENTS = {"passed": "#2a8a4a", "failed": "#d55e00", "not started": "#767676", "not judged": "#767676"}
 
 
 @dataclass
 class Report:
-    """status: one of judge.STATUSES. rows: (label, text) pairs. trace: the learner's own lines. printed: captured output."""
+    """status: one of judge.STATUSES.
+
+    Rows: (label, text) pairs. trace: the learner's own lines. printed: captured output.
+    """
 
     status: str
     id: str
@@ -27,8 +36,9 @@ class Report:
 
     @property
     def heading(self) -> str:
-        parts = [f"{_SYMBOLS[self.status]} {self.id}", _WORDS[self.status]]
-        return " – ".join(parts + [self.points] if self.points else parts)
+        """Symbol, id, status in words and points, in one line."""
+        parts = [f"{_SYMBOLS[self.status]} {self.id}", _WORDS[self.status], self.points]
+        return " – ".join(part for part in parts if part)
 
     def __repr__(self):
         lines = [self.heading, self.message.replace("`", "")]
@@ -43,22 +53,20 @@ class Report:
 
     def _repr_html_(self):
         parts = [
-            f'<section aria-label="Check of {_escape(self.id)}" style="border-left: 0.3em solid {_ACCENTS[self.status]}; '
-            'padding: 0.2em 0.9em; margin: 0.3em 0; color: inherit; background: transparent">',
-            f'<p style="margin: 0.2em 0"><strong>{_escape(self.heading)}</strong>{self._title()}</p>',
-            f'<p style="margin: 0.2em 0; max-width: 46em">{_marked(self.message)}</p>',
+            f'<section aria-label="Check of {_escape(self.id)}" style="{_BOX} {_ACCENTS[self.status]}">',
+            f'<p style="{_LINE}"><strong>{_escape(self.heading)}</strong>{self._title()}</p>',
+            f'<p style="{_LINE}; max-width: 46em">{_marked(self.message)}</p>',
         ]
         if self.rows:
-            cells = "".join(
-                '<tr style="background: transparent"><th scope="row" style="text-align: left; vertical-align: top; font-weight: normal; '
-                f'padding: 0.1em 1em 0.1em 0">{_escape(label)}</th><td style="text-align: left; padding: 0.1em 0">'
-                f'<code style="white-space: pre-wrap; background: transparent; color: inherit">{_escape(text)}</code></td></tr>'
+            rows = "".join(
+                f'<tr style="background: transparent"><th scope="row" style="{_HEAD}">{_escape(label)}</th>'
+                f'<td style="{_CELL}"><code style="{_PLAIN}">{_escape(text)}</code></td></tr>'
                 for label, text in self.rows
             )
-            parts.append(f'<table style="border: none; margin: 0.3em 0; color: inherit"><tbody>{cells}</tbody></table>')
+            parts.append(f'<table style="border: none; margin: 0.3em 0; color: inherit"><tbody>{rows}</tbody></table>')
         if self.trace:
             parts.append(_pre(self.trace))
-        parts += [f'<p style="margin: 0.2em 0">Note: {_marked(note)}</p>' for note in self.notes]
+        parts += [f'<p style="{_LINE}">Note: {_marked(note)}</p>' for note in self.notes]
         if self.printed:
             parts.append(f"<details><summary>Printed while it was checked</summary>{_pre(self.printed)}</details>")
         return "\n".join([*parts, "</section>"])
@@ -78,15 +86,18 @@ class Report:
 
 def in_ipython() -> bool:
     """Whether this code runs in an IPython shell."""
-    import sys
-
     module = sys.modules.get("IPython")
     return module is not None and module.get_ipython() is not None
 
 
 def scrub(text: str) -> str:
-    """The text with control, format and surrogate characters shown as escapes: they could reorder or hide what is read."""
-    return "".join(c if c == "\n" or unicodedata.category(c)[0] != "C" else f"\\u{ord(c):04x}" for c in text.replace("\t", "    "))
+    """The text with control, format and surrogate characters shown as escapes.
+
+    They could reorder or hide what is read.
+    """
+    return "".join(
+        c if c == "\n" or unicodedata.category(c)[0] != "C" else f"\\u{ord(c):04x}" for c in text.replace("\t", "    ")
+    )
 
 
 def _escape(text):
@@ -98,5 +109,4 @@ def _marked(text):
 
 
 def _pre(text):
-    style = "white-space: pre-wrap; background: transparent; color: inherit; margin: 0.3em 0"
-    return f'<pre style="{style}">{_escape(text)}</pre>'
+    return f'<pre style="{_PLAIN}; margin: 0.3em 0">{_escape(text)}</pre>'

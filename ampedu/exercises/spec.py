@@ -1,6 +1,7 @@
 """What an exercise is: the ``exercise`` decorator, the registry, and look-up by id or by lab.
 
-An exercise holds no reference answer. The lab with the stem NN_name has its exercises in the module exNN_name of this package.
+An exercise holds no reference answer. The lab with the stem NN_name has its exercises in the module exNN_name of this
+package.
 """
 
 import difflib
@@ -66,7 +67,7 @@ class Exercise:
         return self.spec.run(answer, case)
 
     def reduce(self, case: dict, raw):
-        """Canonical values from raw observations, computed in the trusted process; the identity unless the spec defines it."""
+        """Canonical values from raw observations, computed in the trusted process; by default the same values."""
         return self.spec.reduce(case, raw) if hasattr(self.spec, "reduce") else raw
 
     def describe(self, case: dict) -> str:
@@ -74,25 +75,39 @@ class Exercise:
         return str(self.spec.describe(case))
 
 
-def exercise(id, *, answer, points, minutes, difficulty, forbids=(), equivalents=(), settles=(), seconds=2.0,
-             versioned=False):  # fmt: skip
+def exercise(
+    id, *, answer, points, minutes, difficulty, forbids=(), equivalents=(), settles=(), seconds=2.0, versioned=False
+):
     """Class decorator that registers an exercise.
 
     id: "NN.snake_case". answer: the name of the function or class that the learner writes. points ≥ 1. minutes ≥ 1.
-    difficulty: 1, 2 or 3. forbids: modules that would be the answer key, blocked on import. equivalents: dotted names that do the
-    task for the learner; their use is reported for review, never zeroed. settles: rows such as "C08". seconds: time limit per case.
-    versioned: expected outcomes differ between torch versions and are stored per "major.minor".
-    The class has a docstring, ``tolerance`` ("exact", dict(rtol=…, atol=…), or one of these per key of a dict outcome),
-    cases(stream), run(answer, case), describe(case), and optionally reduce(case, raw).
-    Raises SpecError, naming the exercise and what to change.
+    difficulty: 1, 2 or 3. forbids: modules that would be the answer key, blocked on import. equivalents: dotted names
+    that do the task for the learner; their use is reported for review, never zeroed. settles: rows such as "C08".
+    seconds: time limit per case. versioned: expected outcomes differ between torch versions and are stored per
+    "major.minor". The class has a docstring, ``tolerance`` ("exact", dict(rtol=…, atol=…), or one of these per key of
+    a dict outcome), cases(stream), run(answer, case), describe(case), and optionally reduce(case, raw). Raises
+    SpecError, naming the exercise and what to change.
     """
 
     def register(cls):
-        made = _make(cls, id, answer, points, minutes, difficulty, _names(id, "forbids", forbids),
-                     _names(id, "equivalents", equivalents), _names(id, "settles", settles), seconds, versioned)  # fmt: skip
+        made = _make(
+            cls,
+            id,
+            answer,
+            points,
+            minutes,
+            difficulty,
+            _names(id, "forbids", forbids),
+            _names(id, "equivalents", equivalents),
+            _names(id, "settles", settles),
+            seconds,
+            versioned,
+        )
         old = _registry.get(id)
         if old and (type(old.spec).__module__, type(old.spec).__qualname__) != (cls.__module__, cls.__qualname__):
-            raise SpecError(f"exercise {id} is defined twice, as {type(old.spec).__qualname__} and {cls.__qualname__}: rename one")
+            raise SpecError(
+                f"exercise {id} is defined twice, as {type(old.spec).__qualname__} and {cls.__qualname__}: rename one"
+            )
         for other in _registry.values():
             if other.stem == made.stem and other.answer == answer and other.id != id:
                 raise SpecError(f"exercises {other.id} and {id} have the same answer name {answer!r}: rename one")
@@ -120,11 +135,17 @@ def _make(cls, id, answer, points, minutes, difficulty, forbids, equivalents, se
         (isinstance(seconds, numbers.Real) and 0 < seconds <= 60, f"seconds={seconds!r} must lie in (0, 60]"),
         (type(versioned) is bool, f"versioned={versioned!r} must be True or False"),
         (bool(doc), "the class needs a docstring whose first line says what the exercise is about"),
-        (all(_DOTTED.fullmatch(name) for name in forbids + equivalents), "forbids and equivalents must hold dotted names"),
+        (
+            all(_DOTTED.fullmatch(name) for name in forbids + equivalents),
+            "forbids and equivalents must hold dotted names",
+        ),
         (all(_SETTLES.fullmatch(row) for row in settles), f"settles={settles!r} must hold rows such as 'C08' or 'R02'"),
         (hasattr(cls, "tolerance"), 'the class needs tolerance = "exact" or dict(rtol=…, atol=…)'),
     ]
-    rules += [(callable(getattr(cls, name, None)), f"the class needs the method {name}") for name in ("cases", "run", "describe")]
+    rules += [
+        (callable(getattr(cls, name, None)), f"the class needs the method {name}")
+        for name in ("cases", "run", "describe")
+    ]
     for good, text in rules:
         if not good:
             raise SpecError(f"exercise {id}: {text}")
@@ -133,8 +154,22 @@ def _make(cls, id, answer, points, minutes, difficulty, forbids, equivalents, se
     stem = module.group(1) if module else f"{id[:2]}_{cls.__module__.rpartition('.')[2]}"
     if stem[:2] != id[:2]:
         raise SpecError(f"exercise {id} stands in the file of lab {stem}: its id must start with {stem[:2]}")
-    return Exercise(id, stem, answer, doc.splitlines()[0], points, minutes, difficulty, forbids, equivalents, settles,
-                    float(seconds), versioned, cls.tolerance, cls())  # fmt: skip
+    return Exercise(
+        id,
+        stem,
+        answer,
+        doc.splitlines()[0],
+        points,
+        minutes,
+        difficulty,
+        forbids,
+        equivalents,
+        settles,
+        float(seconds),
+        versioned,
+        cls.tolerance,
+        cls(),
+    )
 
 
 def _check_tolerance(id, tolerance):
@@ -169,7 +204,10 @@ def stems() -> tuple[str, ...]:
 
 
 def of_stem(stem: str) -> tuple[Exercise, ...]:
-    """The exercises of one lab in the order of their definition. Raises UnknownExercise for a stem without an exercise file."""
+    """The exercises of one lab in the order of their definition.
+
+    Raises UnknownExercise for a stem without an exercise file.
+    """
     if stem not in stems():
         raise UnknownExercise(f"no lab {stem!r} has exercises. {_near(stem, stems())}")
     importlib.import_module(f"{__package__}.ex{stem}")

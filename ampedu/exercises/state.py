@@ -13,7 +13,7 @@ MAX_PRINTED = 4_000
 
 @contextlib.contextmanager
 def neutral(threads: int = 1):
-    """Run the block with ``threads`` torch threads, float32 as default dtype, gradients on, no autocast, no warnings, CPU default.
+    """Run the block on the CPU with ``threads`` torch threads, float32 by default, gradients, no autocast, no warnings.
 
     Restores all of these and the random states of torch (CPU), numpy and ``random``.
     """
@@ -58,6 +58,7 @@ class Capped(io.StringIO):
     """A text stream that keeps the first MAX_PRINTED characters and drops the rest."""
 
     def write(self, text):
+        """Keep what fits; claims to have written all."""
         room = MAX_PRINTED - self.tell()
         if room > 0:
             super().write(text[:room])

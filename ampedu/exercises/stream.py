@@ -1,7 +1,9 @@
-"""Inputs from a hash stream: the same for everyone who has the secret, on every machine and with every torch version.
+"""Inputs from a hash stream.
 
-Draw k of the stream NAME is HMAC-SHA256(secret, "NAME/k"); a draw that needs more than 256 bits goes on with "NAME/k#1",
-"NAME/k#2", … So a draw depends on its index alone, not on the kind or the size of earlier draws.
+The same for everyone who has the secret, on every machine and with every torch version.
+
+Draw k of the stream NAME is HMAC-SHA256(secret, "NAME/k"); a draw that needs more than 256 bits goes on with
+"NAME/k#1", "NAME/k#2", … So a draw depends on its index alone, not on the kind or the size of earlier draws.
 """
 
 import hashlib
@@ -13,7 +15,10 @@ PUBLIC = b"public"
 
 
 class Stream:
-    """A numbered sequence of uniform draws. ``name`` is the exercise id; ``at(i)`` is an independent stream for case i."""
+    """A numbered sequence of uniform draws.
+
+    ``name`` is the exercise id; ``at(i)`` is an independent stream for case i.
+    """
 
     def __init__(self, secret: bytes, name: str):
         if type(secret) is not bytes or not secret:

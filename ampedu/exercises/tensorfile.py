@@ -1,4 +1,7 @@
-"""A strict reader of safetensors bytes (format: 8-byte length, JSON header, data), for programs without the safetensors library."""
+"""A strict reader of safetensors bytes (format.
+
+8-byte length, JSON header, data), for programs without the safetensors library.
+"""
 
 import torch
 
@@ -8,7 +11,9 @@ MAX_HEADER = 1 << 20
 
 
 def read_tensors(content: bytes) -> dict[str, torch.Tensor]:
-    """The named tensors of a safetensors file. Raises ValueError, saying what is wrong, for anything but a well-formed file.
+    """The named tensors of a safetensors file.
+
+    Raises ValueError, saying what is wrong, for anything but a well-formed file.
 
     Offsets must tile the data without gap, overlap or rest; dtypes must be in plain.DTYPES; sizes are capped.
     """

@@ -1,6 +1,7 @@
 """``python -m ampedu.exercises.worker FOLDER``: observe a lab's solution and mutants as FOLDER/job.json says.
 
-Writes FOLDER/out.json and FOLDER/out.safetensors. Used by buildlib, which sets the environment that the observation is made in.
+Writes FOLDER/out.json and FOLDER/out.safetensors. Used by buildlib, which sets the environment that the observation
+is made in.
 """
 
 import importlib.util
@@ -14,7 +15,10 @@ from ampedu.exercises.state import captured
 
 
 def observe_lab(job: dict) -> dict:
-    """The raw outcomes that buildlib.observe_in describes. ``job``: stem, spec (path), cells, threads, mutants (path or None)."""
+    """The raw outcomes that buildlib.observe_in describes.
+
+    ``job``: stem, spec (path), cells, threads, mutants (path or None).
+    """
     exercises = _exercises(job["stem"], job["spec"])
     result = {"solution": {}, "mutants": {}, "signatures": {}}
     cases = {ex.id: ex.cases() for ex in exercises}
@@ -22,7 +26,9 @@ def observe_lab(job: dict) -> dict:
         try:
             answer = cells.materialize(cells.closure(job["cells"], ex.answer), ex.answer, ex.forbids, ex.id)
         except Exception as error:
-            raise SystemExit(f"{ex.id}: the solution {ex.answer} cannot be defined: {type(error).__name__}: {error}") from error
+            raise SystemExit(
+                f"{ex.id}: the solution {ex.answer} cannot be defined: {type(error).__name__}: {error}"
+            ) from error
         result["signatures"][ex.id] = arguments.describe_signature(answer)
         result["solution"][ex.id] = judge.observe(ex, answer, cases[ex.id], threads=job["threads"])
     known = {ex.id: ex for ex in exercises}
@@ -43,6 +49,7 @@ def _exercises(stem, path):
 
 
 def main(folder: str) -> None:
+    """Do the job in ``folder``."""
     from safetensors.torch import save
 
     job = json.loads(Path(folder, "job.json").read_text(encoding="utf-8"))
