@@ -107,7 +107,7 @@ def _answers(notebook: dict) -> dict[str, dict]:
         if grade.endswith(ANSWER):
             if isinstance(cell["source"], list):
                 cell["source"] = "".join(cell["source"])
-            found[grade.removesuffix(ANSWER)] = cell
+            found[grade.removesuffix(ANSWER).replace("-", ".", 1)] = cell  # nbgrader allows no dot in its ids
     return found
 
 

@@ -106,12 +106,17 @@ def pair(script: Script, specs: dict[str, Spec], stem: str) -> list[str]:
     return problems
 
 
+def grade_id(ident: str) -> str:
+    """nbgrader's id of an exercise, "01-decode" for "01.decode": its schema allows letters, digits, _ and - only."""
+    return ident.replace(".", "-", 1)
+
+
 def nbgrader(ident: str, points: int | None = None) -> dict:
     """nbgrader's metadata, schema 3: of an answer cell, or of a check cell worth `points`."""
     if points is None:
-        answer = {"grade": False, "solution": True, "locked": False, "grade_id": f"{ident}-answer"}
+        answer = {"grade": False, "solution": True, "locked": False, "grade_id": f"{grade_id(ident)}-answer"}
         return answer | {"schema_version": 3, "task": False}
-    check = {"grade": True, "solution": False, "locked": True, "grade_id": ident, "points": points}
+    check = {"grade": True, "solution": False, "locked": True, "grade_id": grade_id(ident), "points": points}
     return check | {"schema_version": 3, "task": False}
 
 

@@ -48,7 +48,7 @@ def test_lab_is_cut_and_solution_is_not(project):
     assert "### BEGIN SOLUTION" in json.dumps(solution)
     for notebook in (lab, solution):
         graded = [cell["metadata"]["nbgrader"] for cell in notebook["cells"] if "nbgrader" in cell["metadata"]]
-        assert [meta["grade_id"] for meta in graded] == ["01.halve-answer", "01.halve"]
+        assert [meta["grade_id"] for meta in graded] == ["01-halve-answer", "01-halve"]
         assert graded[1]["points"] == 2
     assert all(not cell.get("outputs") for cell in lab["cells"])
 

@@ -118,9 +118,9 @@ def test_leaks_are_found_in_code_and_prose():
 def test_metadata_of_nbgrader():
     answer, check = labs.nbgrader("01.f"), labs.nbgrader("01.f", 3)
     assert answer == {"grade": False, "solution": True, "locked": False, "task": False, "schema_version": 3,
-                      "grade_id": "01.f-answer"}  # fmt: skip
+                      "grade_id": "01-f-answer"}  # fmt: skip
     assert check == {"grade": True, "solution": False, "locked": True, "task": False, "schema_version": 3,
-                     "grade_id": "01.f", "points": 3}  # fmt: skip
+                     "grade_id": "01-f", "points": 3}  # fmt: skip
 
 
 @pytest.mark.slow
