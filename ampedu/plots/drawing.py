@@ -98,6 +98,12 @@ class Picture:
         if not isinstance(self.alt, str) or not self.alt.strip():
             raise ValueError("a Picture needs alt text: one sentence that says what the figure shows")
 
+    @property
+    def pixels(self) -> tuple[int, int]:
+        """Width and height of the PNG."""
+        width, height = self.figure.get_size_inches() * DPI
+        return int(width), int(height)
+
     def png(self) -> bytes:
         """The picture as PNG bytes: the same figure gives the same bytes."""
         drawn, packed = io.BytesIO(), io.BytesIO()

@@ -126,10 +126,12 @@ def rounded(number: float, names) -> list[tuple[str, str, str, str]]:
 def table(number: float, code: int, fmt, compare) -> str:
     """The rows of a code, and the number in the formats to compare, as HTML tables that need no style."""
     head = 'scope="row" style="text-align:left;padding-right:1em;vertical-align:top;white-space:nowrap"'
-    cell = 'style="text-align:left;overflow-wrap:anywhere"'
+    cell = 'style="text-align:left;padding-right:1em;overflow-wrap:anywhere"'
     body = "".join(f"<tr><th {head}>{k}</th><td {cell}>{html.escape(v)}</td></tr>" for k, v in rows(code, fmt))
     out = f"<table><caption style='text-align:left'>{_caption(number, code, fmt)}</caption>{body}</table>"
     if compare:
+        # Bits and names break at spaces only.
+        cell = 'style="text-align:left;padding-right:1em"'
         titles = "".join(f'<th scope="col" {cell}>{t}</th>' for t in ("format", "bits", "value", "relative error"))
         lines = "".join(
             "<tr>" + "".join(f"<td {cell}>{html.escape(text)}</td>" for text in line) + "</tr>"

@@ -24,6 +24,7 @@ STYLE = f"""<style>
 .ampedu-bits button:focus-visible, .ampedu-bits input:focus-visible, .ampedu-bits select:focus-visible
   {{outline:3px solid var(--jp-brand-color1, #0072B2); outline-offset:1px}}
 .ampedu-bits table {{margin:.4em 0; border-collapse:collapse; color:inherit}}
+.ampedu-bits .ampedu-field {{margin-right:.8em}}
 {COLORS}
 </style>"""
 
@@ -55,8 +56,9 @@ class Shell:
         self.known = {**FORMATS, fmt.name: fmt}
         self.rows: dict[str, tuple] = {}  # a format's buttons are made once
         self.busy = False  # while the code is being shown, its buttons change without a learner
-        self.format = widgets.Dropdown(options=list(self.known), value=fmt.name, description="format")
-        self.typed = widgets.Text(value=repr(number), description="value", continuous_update=False)
+        short = {"style": {"description_width": "initial"}, "layout": widgets.Layout(width="auto")}
+        self.format = widgets.Dropdown(options=list(self.known), value=fmt.name, description="format", **short)
+        self.typed = widgets.Text(value=repr(number), description="value", continuous_update=False, **short)
         self.below = widgets.Button(description="◀ next below")
         self.above = widgets.Button(description="next above ▶")
         self.buttons = widgets.HBox(layout=widgets.Layout(flex_flow="row wrap"))
@@ -135,7 +137,9 @@ class Shell:
             made = [self._make_button(field, width - 1 - index) for index in range(width)]
             label = self.widgets.HTML(f"{field} ({width})")
             row = self.widgets.HBox(made, layout=self.widgets.Layout(flex_flow="row wrap"))
-            groups.append(self.widgets.VBox([label, row]))
+            group = self.widgets.VBox([label, row])
+            group.add_class("ampedu-field")
+            groups.append(group)
             buttons += made
         return groups, buttons
 

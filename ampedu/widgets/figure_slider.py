@@ -53,7 +53,9 @@ class Shell:
             style={"description_width": "initial"},
             layout=widgets.Layout(width="min(100%, 36em)"),
         )
-        self.image = widgets.Image(value=first.png(), format="png", layout=widgets.Layout(max_width="100%"))
+        # Without a width of its own an image widget stretches to the page.
+        layout = widgets.Layout(width=f"{first.pixels[0]}px", max_width="100%", object_fit="contain")
+        self.image = widgets.Image(value=first.png(), format="png", layout=layout)
         self.image.add_class("ampedu-figure")
         self.words = widgets.HTML(_hidden(first.alt))
         self.view = widgets.VBox([self.slider, self.image, self.words])
@@ -66,6 +68,7 @@ class Shell:
             self.words.value = f"<strong>{html.escape(f'{type(error).__name__}: {error}')}</strong>"
             return
         self.image.value = drawn.png()
+        self.image.layout.width = f"{drawn.pixels[0]}px"
         self.words.value = _hidden(drawn.alt)
 
 

@@ -2,6 +2,7 @@
 
 import html
 
+from ampedu import progress
 from ampedu._quiz_text import to_html, to_plain
 from ampedu.quizzes import Question, find
 from ampedu.widgets.output import BOX, LINE, show, toolkit
@@ -11,9 +12,10 @@ STYLE = f"""<style>
 .ampedu-quiz {{border:{LINE}; border-left:4px solid #0072B2; border-radius:4px; padding:.5em 1em; max-width:52em;
   color:var(--jp-ui-font-color1, inherit); overflow:visible}}
 .ampedu-quiz .widget-html-content, .ampedu-quiz label {{font-size:var(--jp-content-font-size1, 14px); line-height:1.5}}
-.ampedu-quiz .widget-radio-box label {{height:auto; min-height:1.6em; white-space:normal; margin:.15em 0;
-  color:var(--jp-ui-font-color1, inherit); display:flex; align-items:baseline; gap:.5em}}
-.ampedu-quiz .widget-radio-box label input {{flex:none}}
+.ampedu-quiz .widget-radio-box label {{height:auto; min-height:1.6em; white-space:normal; margin:0;
+  color:var(--jp-ui-font-color1, inherit); display:flex; align-items:center; gap:.5em}}
+.ampedu-quiz .widget-radio, .ampedu-quiz .widget-radio-box {{margin:0; padding:0}}
+.ampedu-quiz .widget-radio-box label input {{flex:none; order:-1; margin:0}}
 .ampedu-quiz input:focus-visible, .ampedu-quiz button:focus-visible
   {{outline:3px solid var(--jp-brand-color1, #0072B2); outline-offset:2px}}
 .ampedu-quiz ul {{list-style:none; padding:0; margin:.4em 0}}
@@ -76,29 +78,46 @@ class Shell:
     def __init__(self, question: Question, widgets):
         self.question = question
         self.tries: list[bool] = []
-        self.choice = widgets.RadioButtons(
-            options=[(f"{letter}  {to_plain(option.text)}", n) for n, (letter, option) in enumerate(letters(question))],
-            index=None,
-            layout=widgets.Layout(width="100%", height="auto"),
-        )
+        self.committed = False
+        # One group per option, since JupyterLab keeps the arrow keys to itself: Tab reaches each, Space chooses.
+        self.choices = [
+            widgets.RadioButtons(
+                options=[f"{letter}  {to_plain(option.text)}"],
+                index=None,
+                layout=widgets.Layout(width="100%", height="auto"),
+            )
+            for letter, option in letters(question)
+        ]
         self.commit = widgets.Button(description="Commit answer", disabled=True, button_style="primary")
         self.again = widgets.Button(description="Try again", layout=widgets.Layout(display="none"))
         self.feedback = widgets.HTML("")
-        buttons = widgets.HBox([self.commit, self.again])
-        self.view = widgets.VBox([widgets.HTML(STYLE + heading(question)), self.choice, buttons, self.feedback])
+        keys = widgets.HTML("<small>Keys: Tab moves, Space chooses.</small>")
+        buttons = widgets.HBox([self.commit, self.again, keys])
+        top = widgets.HTML(STYLE + heading(question))
+        self.view = widgets.VBox([top, *self.choices, buttons, self.feedback])
         self.view.add_class("ampedu-quiz")
-        self.choice.observe(self._on_choice, names="index")
+        for choice in self.choices:
+            choice.observe(self._on_choice, names="index")
         self.commit.on_click(self._on_commit)
         self.again.on_click(self._on_again)
 
+    @property
+    def chosen(self) -> int | None:
+        """Index of the option that is chosen now."""
+        return next((n for n, choice in enumerate(self.choices) if choice.index is not None), None)
+
     def _on_choice(self, change) -> None:
-        self.commit.disabled = self.choice.disabled or change["new"] is None
+        if change["new"] is not None:
+            for choice in self.choices:
+                if choice is not change["owner"]:
+                    choice.index = None
+        self.commit.disabled = self.committed or self.chosen is None
 
     def _on_commit(self, _button) -> None:
-        chosen = self.choice.index
-        if chosen is None or self.choice.disabled:  # a click that was on its way when the state changed
+        chosen = self.chosen
+        if chosen is None or self.committed:  # a click that was on its way when the state changed
             return
-        self.choice.disabled = self.commit.disabled = True
+        self._freeze(True)
         right = chosen == self.question.correct
         self.tries.append(right)
         trouble = _record(self.question.id, right)
@@ -115,19 +134,22 @@ class Shell:
 
     def _on_again(self, _button) -> None:
         self.feedback.value = ""
-        self.choice.disabled = False
-        self.choice.index = None
+        self._freeze(False)
+        for choice in self.choices:
+            choice.index = None
         self.again.layout.display = "none"
+
+    def _freeze(self, committed: bool) -> None:
+        self.committed = committed
+        for choice in self.choices:
+            choice.disabled = committed
+        self.commit.disabled = True
 
 
 def _record(id: str, right: bool) -> str:
     """Record an answer; what kept it from being recorded is said in HTML, since a callback cannot raise to anyone."""
     try:
-        from ampedu import progress
-
         progress.record_quiz(id, right)
-    except ImportError:
-        return ""
     except OSError as error:
         return f"<p>Your progress could not be saved: {html.escape(str(error))}</p>"
     return ""
