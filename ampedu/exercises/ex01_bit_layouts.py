@@ -81,7 +81,7 @@ def coded_cases(stream, names, normals):
 
 
 class Coded:
-    """Shared by the exercises that get a code and the two widths."""
+    """Shared by the exercises that get a code and the two widths; name: of the answer."""
 
     tolerance = "exact"
 
@@ -89,7 +89,7 @@ class Coded:
         return answer(case["code"], *case["widths"])
 
     def describe(self, case):
-        return call_text(self.answer, binary(case["code"], case["widths"]), case["widths"])
+        return call_text(self.name, binary(case["code"], case["widths"]), case["widths"])
 
 
 @exercise(
@@ -97,7 +97,9 @@ class Coded:
     forbids=ANSWER_KEY, equivalents=CASTS, settles=("C07",),
 )  # fmt: skip
 class Decode(Coded):
-    """The value of a code in any IEEE-like format."""
+    """A number from its bits."""
+
+    name = "decode"
 
     def cases(self, stream):
         edges = [(name, sign) for name in edge_codes((5, 10)) for sign in (0, 1)]
@@ -117,7 +119,7 @@ class Decode(Coded):
     forbids=ANSWER_KEY, equivalents=(*CASTS, "torch.float8_e4m3fn"), settles=("R07",),
 )  # fmt: skip
 class DecodeE4m3fn:
-    """e4m3fn has no infinity: only the mantissa 111 under a full exponent is NaN."""
+    """The format that gave up infinity."""
 
     tolerance = "exact"
 
@@ -142,7 +144,10 @@ class DecodeE4m3fn:
     forbids=ANSWER_KEY, equivalents=CASTS, seconds=5.0,
 )  # fmt: skip
 class DecodeAll:
-    """Every code of six 16-bit formats, in a scrambled order; a digest stands for 16 384 values."""
+    """All 65 536 codes at once.
+
+    Six formats of 16 bits, the codes in a scrambled order; a digest stands for 16 384 values.
+    """
 
     tolerance = "exact"
 
@@ -192,7 +197,7 @@ class DecodeAll:
     forbids=ANSWER_KEY, equivalents=("math.ulp", "torch.nextafter", "numpy.spacing"), settles=("C56",),
 )  # fmt: skip
 class Ulp:
-    """The gap above |x|, subnormal range included."""
+    """How far is the next number?"""
 
     tolerance = "exact"
 
@@ -234,7 +239,9 @@ class Ulp:
     forbids=ANSWER_KEY, equivalents=("torch.nextafter", "numpy.nextafter", "math.nextafter"),
 )  # fmt: skip
 class NextUp(Coded):
-    """The next larger number, by arithmetic on the code alone."""
+    """One step up."""
+
+    name = "next_up"
 
     def cases(self, stream):
         edges = [(name, sign) for name in edge_codes((5, 10)) for sign in (0, 1)]
@@ -254,7 +261,10 @@ class NextUp(Coded):
     forbids=ANSWER_KEY, settles=("R02",),
 )  # fmt: skip
 class LargestInteger:
-    """Where counting ends: 2 ** (mantissa_bits + 1), or the range of the format if that comes first."""
+    """How far can you count?
+
+    To 2 ** (mantissa_bits + 1), or to the end of the range if that comes first.
+    """
 
     tolerance = "exact"
 
@@ -276,7 +286,10 @@ class LargestInteger:
     forbids=ANSWER_KEY, equivalents=CASTS, settles=("C55", "C56", "C57"),
 )  # fmt: skip
 class Encode:
-    """Nearest, ties to even, from a Python float, in one rounding."""
+    """From a number to its code.
+
+    Nearest, ties to even, in one rounding from a Python float.
+    """
 
     tolerance = "exact"
 
@@ -338,7 +351,10 @@ class Encode:
     forbids=ANSWER_KEY, equivalents=(*CASTS, "torch.float8_e4m3fn", "torch.float8_e5m2"), settles=("R07",),
 )  # fmt: skip
 class Quantize:
-    """Values on the grid of a format; infinity or saturation at the end."""
+    """Round a whole tensor.
+
+    Values on the grid of a format; infinity or saturation at the end.
+    """
 
     tolerance = "exact"
     formats = {
@@ -384,7 +400,10 @@ class Quantize:
 
 @exercise("01.positions", answer="positions", points=1, minutes=6, difficulty=1, forbids=ANSWER_KEY, settles=("R02",))
 class Positions:
-    """Token numbers from a mask in any dtype, judged by how many of them differ."""
+    """Positions that repeat.
+
+    Token numbers from a mask in any dtype, judged by how many of them differ.
+    """
 
     tolerance = "exact"
 
@@ -429,7 +448,10 @@ class Positions:
     forbids=ANSWER_KEY, settles=("R04",),
 )  # fmt: skip
 class MaskScores:
-    """One fill value that is legal in every dtype. torch.finfo is the intended tool."""
+    """A mask for every dtype.
+
+    torch.finfo is the intended tool.
+    """
 
     tolerance = "exact"
 
@@ -451,7 +473,10 @@ class MaskScores:
         return {"result": result, "scores": scores}
 
     def reduce(self, case, raw):
-        return {"result": raw["result"], "the caller's scores changed": not torch.equal(raw["scores"], self.scores(case))}
+        return {
+            "result": raw["result"],
+            "the caller's scores changed": not torch.equal(raw["scores"], self.scores(case)),
+        }
 
     def describe(self, case):
         return f"mask_scores(scores, hidden) in {case['dtype']}"
@@ -462,7 +487,10 @@ class MaskScores:
     forbids=ANSWER_KEY, settles=("C08", "C58"),
 )  # fmt: skip
 class ChooseFormat:
-    """Range at both ends and precision, turned into a decision."""
+    """Choose the format.
+
+    Range at both ends and precision, turned into a decision.
+    """
 
     tolerance = "exact"
     # largest and smallest as powers of two, step as a power of two; each range stays clear of every format's limits

@@ -2,13 +2,13 @@
 # # Lab 1 Bit layouts
 #
 # A floating-point number is a row of bits and a rule. In this lab you write the rule yourself, in both directions, and
-# then use it to repair three things that break real training runs.
+# then use what you know to repair two bugs of real training runs and to choose formats.
 #
 # **You will be able to** decode any bit pattern by hand · say how far away the next number is · round exactly as the
 # hardware does · tell an overflow that becomes infinity from one that saturates · keep positions and masks out of
 # trouble · choose a format from three numbers.
 #
-# *About 120 minutes · parts A and B make a good first hour · after lesson 1 · runs on every machine*
+# *125 minutes · parts A and B make a good first hour · after lesson 1 · runs on every machine*
 
 # %% tags=["parameters"]
 device = "auto"
@@ -48,9 +48,13 @@ from ampedu.exercises import check
 # %% [markdown]
 # ## A Read
 #
-# A code is a whole number. Written in binary it has three fields: one bit for the **sign**, then the **exponent**
-# bits, then the **mantissa** bits. Here is a worked example: two tools cut the fields out. `>>` drops bits on the
-# right, `&` keeps the bits that you ask for.
+# A floating-point number is scientific notation in base two: 6 is 1.5 × 2². The computer stores it as a **code**, a
+# whole number whose bits form three fields: one bit for the **sign**, then the **exponent** bits, which hold the 2 of
+# 2² (plus a constant, the *bias*, so that small numbers need no minus sign), then the **mantissa** bits, which hold the
+# .5 of 1.5. The 1 in front is not stored: it is always there, with one exception that you will meet below.
+#
+# A worked example: two tools cut the fields out. `>>` drops bits on the right, `&` keeps the bits that you ask for.
+
 
 # %%
 def split(code, exponent_bits, mantissa_bits):
@@ -72,7 +76,8 @@ split(0b0_01111_1000000000, exponent_bits=5, mantissa_bits=10)
 # ### 1.1 A number from its bits ●○○ 10 minutes
 #
 # Turn a code into its value. The rule is the one of the IEEE 754 standard, and it works for any number of exponent and
-# mantissa bits. With $E$ and $M$ for the two fields, $e$ and $m$ for their widths, and bias $= 2^{e-1} - 1$:
+# mantissa bits. $E$ and $M$ are the two fields, read as whole numbers; $e$ and $m$ are their widths in bits; the bias
+# is $2^{e-1} - 1$.
 #
 # | exponent field | mantissa field | value |
 # |---|---|---|
@@ -82,6 +87,7 @@ split(0b0_01111_1000000000, exponent_bits=5, mantissa_bits=10)
 # | in between | any | $(1 + \frac{M}{2^m}) \times 2^{E - \text{bias}}$: a *normal* number |
 #
 # If the sign bit is 1, the value is negative. So there are two zeros, and `-0.0` is one of them.
+
 
 # %% exercise="01.decode"
 def decode(code: int, exponent_bits: int, mantissa_bits: int) -> float:
@@ -130,6 +136,7 @@ check("01.decode", decode)
 # bits, 3 mantissa bits, bias 7) changes one rule. It has no infinity. Of the codes whose exponent field is all ones,
 # only those with the mantissa field 111 are NaN; the others are normal numbers. (`fn` stands for finite, with NaN.)
 
+
 # %% exercise="01.decode_e4m3fn"
 def decode_e4m3fn(code: int) -> float:
     """Return the value of an e4m3fn code.
@@ -159,7 +166,7 @@ check("01.decode_e4m3fn", decode_e4m3fn)
 # the table.
 # </details>
 #
-# *Read the solution after 12 minutes.*
+# *Read [the solution](../solutions/01_bit_layouts.ipynb) after 12 minutes.*
 
 # %% [markdown]
 # ### 1.3 All 65 536 codes at once ●●○ 15 minutes
@@ -169,6 +176,7 @@ check("01.decode_e4m3fn", decode_e4m3fn)
 #
 # One thing is as in real life: torch looks at 16 bits as a *signed* integer, `x.view(torch.int16)`. Half of the codes
 # are negative.
+
 
 # %% exercise="01.decode_all"
 def decode_all(codes: torch.Tensor, exponent_bits: int, mantissa_bits: int) -> torch.Tensor:
@@ -208,12 +216,12 @@ check("01.decode_all", decode_all)
 # non-negative first: convert to a wider integer type, then keep 16 bits.
 # </details>
 #
-# *Read the solution after 20 minutes.*
+# *Read [the solution](../solutions/01_bit_layouts.ipynb) after 20 minutes.*
 
 # %% [markdown]
 # ## B Gaps
 #
-# Codes are evenly spaced; values are not. Look at the non-negative numbers of a 6-bit format before you compute
+# Codes are evenly spaced; values are not. Look at two formats of 6 bits before you compute
 # anything.
 
 # %%
@@ -222,8 +230,9 @@ from ampedu.plots import number_line
 number_line(["e3m2", "e2m3"], 0, 8)
 
 # %% [markdown]
-# Between two powers of two the numbers stand at equal distances. At each power of two the distance doubles. Near zero
-# it stops shrinking: there live the subnormal numbers.
+# From one power of two to the next (a **binade**) the numbers stand at equal distances. Each binade has twice the
+# distance of the one before. Toward zero this comes to an end: the subnormal numbers keep the distance of the first
+# binade.
 #
 # ### 1.4 How far is the next number? ●●○ 10 minutes
 #
@@ -231,13 +240,14 @@ number_line(["e3m2", "e2m3"], 0, 8)
 # above differ: here the ulp is the gap *above*, away from zero. For a value between two numbers of the format, it is
 # the gap in which the value lies.
 
+
 # %% exercise="01.ulp"
 def ulp(x: float, exponent_bits: int, mantissa_bits: int) -> float:
-    """Return the gap between neighboring numbers of an IEEE-like format at |x|, on the side away from zero.
+    """Return the gap above |x| in an IEEE-like format.
 
     x: a finite float, no larger in magnitude than the largest number of the format; it need not
-    be a number of the format. At the largest number itself, return the gap of its binade (the
-    stretch between two powers of two). At zero, return the smallest positive number.
+    be a number of the format. At the largest number itself, return the gap of its binade. At
+    zero, return the smallest positive number.
     """
     ### BEGIN SOLUTION
     lowest = 2 - 2 ** (exponent_bits - 1)
@@ -261,7 +271,7 @@ check("01.ulp", ulp)
 # The lowest exponent of a normal number is 1 − bias. The subnormal numbers below it keep the gap of that binade.
 # </details>
 #
-# *Read the solution after 15 minutes.*
+# *Read [the solution](../solutions/01_bit_layouts.ipynb) after 15 minutes.*
 
 # %% [markdown]
 # ### 1.5 One step up ●●○ 10 minutes
@@ -269,9 +279,10 @@ check("01.ulp", ulp)
 # Go from a code to the code of the next *larger* number. You need no fractions and no powers. That is what the layout
 # was designed for: among the positive numbers, the next code is the next number, across every change of exponent.
 
+
 # %% exercise="01.next_up"
 def next_up(code: int, exponent_bits: int, mantissa_bits: int) -> int:
-    """Return the code of the smallest number that is larger than the number with this code.
+    """Return the code of the next larger number.
 
     The format is IEEE-like. After the largest finite number comes infinity. Infinity and NaN have
     no successor: return their code unchanged. Both zeros are the same number and have the same
@@ -303,7 +314,7 @@ check("01.next_up", next_up)
 # Decode the code that you return for −0.0. Is it larger than zero?
 # </details>
 #
-# *Read the solution after 15 minutes.*
+# *Read [the solution](../solutions/01_bit_layouts.ipynb) after 15 minutes.*
 
 # %% [markdown]
 # ### 1.6 How far can you count? ●○○ 8 minutes
@@ -311,10 +322,12 @@ check("01.next_up", next_up)
 # Start at 0 and count: 0, 1, 2, 3, … Every format loses some integer sooner or later, because the gap grows beyond 1.
 # Find the last integer before the first loss.
 
+
 # %% exercise="01.largest_integer"
 def largest_integer(exponent_bits: int, mantissa_bits: int) -> int:
-    """Return the largest n such that an IEEE-like format holds every integer from 0 to n exactly.
+    """Return the last integer before the first loss.
 
+    That is the largest n such that an IEEE-like format holds every integer from 0 to n exactly.
     Some formats run out of range before they run out of precision: their largest finite number
     bounds n.
     """
@@ -340,7 +353,7 @@ check("01.largest_integer", largest_integer)
 # What is the largest finite number with 3 exponent bits and 4 mantissa bits? It is not an integer.
 # </details>
 #
-# *Read the solution after 12 minutes.*
+# *Read [the solution](../solutions/01_bit_layouts.ipynb) after 12 minutes.*
 
 # %% [markdown]
 # ## C Round
@@ -353,6 +366,14 @@ check("01.largest_integer", largest_integer)
 [round(x) for x in (0.5, 1.5, 2.5, 2.500001, -3.5)]
 
 # %% [markdown]
+# To see it at work, change the number below and run the cell again. Try 65519, 65520, 1e-7 and 3e-8, and watch fp16.
+
+# %%
+from ampedu.plots import bit_layout
+
+bit_layout(["fp32", "bf16", "fp16", "e5m2"], values=0.1)
+
+# %% [markdown]
 # ### 1.7 From a number to its code ●●● 25 minutes
 #
 # The heart of the lab. Take a Python float, which has 52 mantissa bits, and return the code of the nearest number of
@@ -362,13 +383,14 @@ check("01.largest_integer", largest_integer)
 # beyond the largest finite number by one more step. What rounds to that step, or beyond, becomes infinity; what rounds
 # below it stays finite.
 
+
 # %% exercise="01.encode"
 def encode(x: float, exponent_bits: int, mantissa_bits: int) -> int:
-    """Return the code of x in an IEEE-like format, rounded to nearest, ties to even.
+    """Return the code of the number nearest to x, ties to even.
 
-    x: any Python float. Subnormal results, both zeros and both infinities are encoded as such;
-    the sign of x is kept. For NaN return the code with sign 0, an exponent field of ones, and
-    only the first mantissa bit set.
+    x: any Python float. The format is IEEE-like. Subnormal results, both zeros and both
+    infinities are encoded as such; the sign of x is kept. For NaN return the code with sign 0, an
+    exponent field of ones, and only the first mantissa bit set.
     """
     ### BEGIN SOLUTION
     infinity = (2**exponent_bits - 1) << mantissa_bits
@@ -406,7 +428,8 @@ check("01.encode", encode)
 # Did the number pass through another format on its way, such as a float32 tensor? Two roundings are not one.
 # </details>
 #
-# *Read the solution after 35 minutes. Then delete your attempt and write it again: this one is worth it.*
+# *Read [the solution](../solutions/01_bit_layouts.ipynb) after 35 minutes. Then close it and write yours
+# again: this one is worth it.*
 
 # %% [markdown]
 # ### 1.8 Round a whole tensor ●●● 15 minutes
@@ -417,8 +440,15 @@ check("01.encode", encode)
 #
 # The largest number is given to you, since it does not always follow from the widths (e4m3fn: 448).
 
+
 # %% exercise="01.quantize"
-def quantize(x: torch.Tensor, exponent_bits: int, mantissa_bits: int, largest: float, overflow: str) -> torch.Tensor:
+def quantize(
+    x: torch.Tensor,
+    exponent_bits: int,
+    mantissa_bits: int,
+    largest: float,
+    overflow: str,
+) -> torch.Tensor:
     """Round every element to a format: nearest, ties to even.
 
     x: float32 tensor of any shape. exponent_bits ≤ 8, mantissa_bits ≤ 10; the bias is 2 **
@@ -458,7 +488,7 @@ check("01.quantize", quantize)
 # $2^{133}$ does not fit in float32. Compute in float64, and convert back at the end.
 # </details>
 #
-# *Read the solution after 20 minutes.*
+# *Read [the solution](../solutions/01_bit_layouts.ipynb) after 20 minutes.*
 
 # %% [markdown]
 # ## D Use
@@ -467,6 +497,7 @@ check("01.quantize", quantize)
 #
 # Language models number the tokens of each row: 0, 1, 2, … A mask holds 1 for a token and 0 for padding, and whoever
 # wrote this function counted the ones. The model runs in bfloat16, and so does its mask.
+
 
 # %%
 def broken_positions(mask):
@@ -478,8 +509,9 @@ row = torch.ones(1, 2048, dtype=torch.bfloat16)
 broken_positions(row).unique().numel()
 
 # %% [markdown]
-# 2048 tokens share 577 positions, and there was no error. To the model, neighbors in the second half of a long text
-# stand in the same place. You know from 1.6 where this begins. Repair it.
+# 2048 tokens share 577 positions, and there was no error. To the model, most neighbors in the second half of a long
+# text stand in the same place. You know from 1.6 where this begins. Repair it.
+
 
 # %% exercise="01.positions"
 def positions(mask: torch.Tensor) -> torch.Tensor:
@@ -504,7 +536,7 @@ check("01.positions", positions)
 # Where do you convert? What was rounded before that line stays rounded.
 # </details>
 #
-# *Read the solution after 10 minutes.*
+# *Read [the solution](../solutions/01_bit_layouts.ipynb) after 10 minutes.*
 
 # %% [markdown]
 # ### 1.10 A mask for every dtype ●○○ 6 minutes
@@ -525,9 +557,10 @@ print("where:", torch.where(half == 0, -1e9, half))
 # Neither is what you want: one stops the program, and a row full of −∞ makes softmax return NaN. Write the most
 # negative *finite* number of the dtype that you were given. torch knows it.
 
+
 # %% exercise="01.mask_scores"
 def mask_scores(scores: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-    """Return the scores with every hidden one replaced by the most negative finite number of their dtype.
+    """Replace hidden scores by the most negative finite number.
 
     scores: float16, bfloat16, float32 or float64 tensor. hidden: bool tensor of the same shape,
     True where a score must not count. Returns a new tensor with the dtype of `scores`; `scores`
@@ -547,7 +580,7 @@ check("01.mask_scores", mask_scores)
 # Your constant does not fit in one of the dtypes. Look up `torch.finfo` and ask it about the dtype that came in.
 # </details>
 #
-# *Read the solution after 10 minutes.*
+# *Read [the solution](../solutions/01_bit_layouts.ipynb) after 10 minutes.*
 
 # %% [markdown]
 # ### 1.11 Choose the format ●●○ 12 minutes
@@ -567,9 +600,10 @@ CANDIDATES = {
     "e4m3fn": (8, 4, 3, 448.0),
 }
 
+
 # %% exercise="01.choose_format"
 def choose_format(largest: float, smallest: float, step: float) -> str | None:
-    """Return the name of the narrowest candidate that meets all three demands.
+    """Return the narrowest candidate that meets all demands.
 
     largest, smallest: positive magnitudes. step: the coarsest relative gap that is acceptable; a
     format's is 2 ** -mantissa_bits. If two candidates of the same width do, return the one with
@@ -594,7 +628,7 @@ check("01.choose_format", choose_format)
 # fp16 holds 10⁻⁶, but as a subnormal number: with a few bits only. Which of the three demands is that?
 # </details>
 #
-# *Read the solution after 16 minutes.*
+# *Read [the solution](../solutions/01_bit_layouts.ipynb) after 16 minutes.*
 
 # %% [markdown]
 # ## What you built
@@ -611,7 +645,7 @@ widths = {"fp64": (11, 52), "fp32": (8, 23), "fp16": (5, 10), "bf16": (8, 7), "e
 with needs("01.encode", "01.decode", "01.ulp"):
     for name, (e, m) in widths.items():
         nearest = decode(encode(0.1, e, m), e, m)
-        print(f"{name}: {nearest:<25} one ulp is {ulp(0.1, e, m):.1e}")
+        print(f"{name}: {nearest:.20f}, one ulp is {ulp(0.1, e, m):.1e}")
 
 # %% [markdown]
 # Next, torch as the judge: every fp16 code that exists, and a hundred thousand random numbers rounded to bf16.
@@ -642,7 +676,7 @@ SITUATIONS = {
     "gradients without loss scaling": (10, 1e-9, 1e-2),
     "weights that move by one part in a million": (30, 1e-6, 1e-6),
     "token positions up to 100 000": (1e5, 1, 1e-5),
-    "squared distances in meters between stars": (1e38, 1, 1e-12),
+    "squared distances in a galaxy, in square meters": (1e42, 1, 1e-6),
 }
 
 # %% tags=["nbval-check-output"]
