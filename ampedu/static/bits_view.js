@@ -32,7 +32,6 @@ export function bitsView(state, change, hintId) {
 
   function build(f) {
     shown = f;
-    focused = Math.min(focused, f.bits - 1);
     bits = Array.from({ length: f.bits }, (_, position) =>
       h("button", {
         type: "button",
@@ -51,6 +50,7 @@ export function bitsView(state, change, hintId) {
     }
     box.className = f.bits > 20 ? "bits many" : "bits";
     set(box, "aria-label", `Bits of ${f.name}`);
+    moveTo(focused);
   }
 
   function moveTo(position) {
@@ -80,10 +80,10 @@ export function bitsView(state, change, hintId) {
     if (shown !== f) build(f);
     const digits = state.code.toString(2).padStart(f.bits, "0");
     bits.forEach((bit, position) => {
+      if (bit.textContent === digits[position]) return;
       bit.textContent = digits[position];
       set(bit, "aria-pressed", digits[position] === "1");
       set(bit, "aria-label", `${bitName(position, f)}: ${digits[position]}`);
-      set(bit, "tabindex", position === focused ? 0 : -1);
     });
     const notes = fieldNotes(state.code, f);
     for (const { name, note } of groups) note.replaceChildren(...withPowers(notes[name]));
