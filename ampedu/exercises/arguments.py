@@ -3,7 +3,7 @@
 import inspect
 import types
 
-from ampedu.exercises import compare
+from ampedu.exercises import compare, plain
 
 
 def swapped(id, answer) -> bool:
@@ -19,11 +19,11 @@ def problem(ex, signature: dict, answer) -> str | None:
         return f"The answer is None. {cure}"
     if isinstance(answer, types.ModuleType):
         return f"The answer is the module {answer.__name__}. {cure}"
+    if wanted == "class" and type(answer).__name__ == ex.answer:
+        return f"The answer is an object of the class {ex.answer}. {cure}"
     if not callable(answer):
         return f"The answer is {_what(answer)}, not a {wanted}. {cure}"
     if wanted == "class" and not isinstance(answer, type):
-        if type(answer).__name__ == ex.answer:
-            return f"The answer is an object of the class {ex.answer}. {cure}"
         return f"The answer is a function, not a class. {cure}"
     if wanted == "function" and isinstance(answer, type):
         return f"The answer is the class {answer.__name__}, not a function. {cure}"
@@ -32,10 +32,9 @@ def problem(ex, signature: dict, answer) -> str | None:
 
 def _what(answer):
     try:
-        text = compare.show(answer, 60)
-    except Exception:
-        text = "an object"
-    return f"{text} of type {type(answer).__name__}"
+        return f"{compare.show(plain.freeze(answer), 60)} of type {type(answer).__name__}"
+    except plain.NotPlain:
+        return f"an object of type {type(answer).__name__}"
 
 
 def describe_signature(answer) -> dict:

@@ -4,9 +4,9 @@ import linecache
 import sys
 
 from ampedu.exercises.blocking import blocked
-from ampedu.exercises.closure import Closure, analyze, calls, closure, uses
+from ampedu.exercises.closure import Closure, analyze, calls, closure, until, uses
 
-__all__ = ["Closure", "Recorder", "analyze", "calls", "closure", "materialize", "recorder", "uses"]
+__all__ = ["Closure", "Recorder", "analyze", "calls", "closure", "materialize", "recorder", "until", "uses"]
 
 
 class Recorder:

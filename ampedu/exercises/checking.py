@@ -8,7 +8,7 @@ from ampedu import progress
 from ampedu.exercises import arguments, cells, data, judge, spec
 from ampedu.exercises.blocking import ForbiddenImport
 from ampedu.exercises.limits import TimeLimit, limited
-from ampedu.exercises.locate import NoSource, locate, state_variables
+from ampedu.exercises.locate import NoSource, call_from, locate, state_variables
 from ampedu.exercises.report import Report
 from ampedu.exercises.state import captured, neutral, reseed
 
@@ -24,8 +24,7 @@ def check(id: str, answer) -> None:
     not passed and AMPEDU_STRICT=1 or NBGRADER_EXECUTION is set in the environment. Records the result in the
     learner's progress file.
     """
-    caller = sys._getframe(1)
-    report = _report(id, answer, caller.f_globals, caller.f_lineno)
+    report = _report(id, answer, call_from(sys._getframe(1)))
     report.show()
     if report.status in ("passed", "failed", "not started") and report.points:
         progress.record_exercise(id, report.status, spec.load(id).points if report.status == "passed" else 0)
@@ -34,7 +33,7 @@ def check(id: str, answer) -> None:
         raise AssertionError(repr(report))
 
 
-def _report(id, answer, scope, line):
+def _report(id, answer, call):
     if arguments.swapped(id, answer):
         name = getattr(id, "__name__", "answer")
         return _refusal(answer, f'The arguments are in the wrong order. Write check("{answer}", {name})')
@@ -55,7 +54,7 @@ def _report(id, answer, scope, line):
     item = bundle.exercises[ex.id]
     if (text := arguments.problem(ex, item.signature, answer)) is not None:
         return Report("failed", ex.id, ex.title, text)
-    return _judge(ex, item, answer, scope, line)
+    return _judge(ex, item, answer, call)
 
 
 def _refusal(id, text):
@@ -67,14 +66,14 @@ def _sentence(error):
     return text[:1].upper() + text[1:]
 
 
-def _judge(ex, item, answer, scope, line):
+def _judge(ex, item, answer, call):
     report = Report("failed", ex.id, ex.title, "", f"0 of {ex.points} points")
     errors = []
     with captured() as printed:
         try:
-            definition, space = _fresh(ex, answer, scope, line)
+            definition, space = _fresh(ex, answer, call)
             subject = space[definition.name]
-            variables = state_variables(definition, space, scope)
+            variables = state_variables(definition, space, call.scope)
             used = cells.uses(definition.source, ex.equivalents)
             if used:
                 report.notes.append(f"uses {', '.join(used)}: an instructor may want to look at it.")
@@ -115,8 +114,8 @@ class _Broken(Exception):
         self.trace = trace
 
 
-def _fresh(ex, answer, scope, line):
-    definition = locate(ex.id, answer, scope, line)
+def _fresh(ex, answer, call):
+    definition = locate(ex.id, answer, call)
     try:
         with neutral():
             reseed()

@@ -243,6 +243,13 @@ def _full_name(node, alias):
     return ".".join([alias.get(node.id, node.id), *reversed(parts)])
 
 
+def until(source: str, line: int) -> str:
+    """The cell up to the top-level statement that starts on or before this line."""
+    text, tree = _parse(source)
+    ends = [node.end_lineno for node in tree.body if node.lineno <= line]
+    return "\n".join(text.split("\n")[: max(ends)]) if ends else text
+
+
 def calls(source: str, function: str) -> list[ast.Call]:
     """The calls ``function(…)`` in a cell."""
     return [

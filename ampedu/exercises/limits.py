@@ -1,9 +1,9 @@
 """A time limit for a call of Python code.
 
 In the main thread on Unix an interval timer raises inside the running code, again and again, so that a `finally` or a
-bare `except:` cannot outlive it. Elsewhere a watchdog thread does the same, but only between two Python instructions:
-it cannot cut short a long call into C. Neither stops code that never returns to the interpreter; only another process
-can.
+bare `except:` in a loop cannot outlive it. Elsewhere a watchdog thread does the same, but only between two Python
+instructions: it cannot cut short a long call into C. Neither stops code that never returns to the interpreter, or that
+hides in several nested handlers; only another process can.
 """
 
 import ctypes
@@ -41,9 +41,10 @@ def _by_alarm(seconds, function):
         if not armed:
             return
         fired += 1
-        if fired > 2 and frame is not None:
+        if fired > 2:
             # The code has caught TimeLimit: raise once more from its handler, which stands outside its `try`.
-            frame.f_trace = on_line
+            while frame is not None and frame.f_code is not _by_alarm.__code__:
+                frame.f_trace, frame = on_line, frame.f_back
             sys.settrace(on_line)
         raise TimeLimit
 

@@ -9,6 +9,7 @@ import sys
 import types
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ampedu.exercises import cells, compare, plain
 
@@ -29,15 +30,35 @@ class Definition:
     closure: cells.Closure
 
 
-def locate(id: str, answer, scope: dict, line: int = 0) -> Definition:
-    """The definition of a live answer. scope: the globals that check was called from, at ``line``. Raises NoSource."""
+class Call(NamedTuple):
+    """Where check was called: the global namespace, the line, and the line that the cell or file has come to."""
+
+    scope: dict
+    line: int
+    reached: int | None
+
+
+def call_from(frame) -> Call:
+    """The Call for the frame that called check."""
+    top = frame
+    while top is not None and not (top.f_locals is top.f_globals is frame.f_globals):
+        top = top.f_back
+    return Call(frame.f_globals, frame.f_lineno, top.f_lineno if top else None)
+
+
+def locate(id: str, answer, call: Call) -> Definition:
+    """The definition of a live answer, as it was when check was called. Raises NoSource."""
     shell = cells.recorder()
-    sources = list(shell.cells) if shell else _file_sources(answer, scope)
-    name, expression = _name(id, answer, scope, sources, line)
+    sources = list(shell.cells) if shell else _file_sources(answer, call.scope)
+    current = -1 if shell else 0
+    argument = _argument(id, sources[current], call.line) if sources else None
+    if sources and call.reached is not None:
+        sources[current] = cells.until(sources[current], call.reached)
+    name, expression = _name(answer, argument, call.scope)
     if expression is not None:
         sources = [*sources, f"{CHECKED} = {expression}"]
         name = CHECKED
-    return _complete(sources, name, scope)
+    return _complete(sources, name, call.scope)
 
 
 def _file_sources(answer, scope):
@@ -49,10 +70,8 @@ def _file_sources(answer, scope):
     return sources
 
 
-def _name(id, answer, scope, sources, line):
+def _name(answer, argument, scope):
     """The variable that holds the answer, or the expression in the call of check if it is not a variable."""
-    calling = sources[-1:] if cells.recorder() else sources[:1]
-    argument = _argument(id, calling[0], line) if calling else None
     if isinstance(argument, ast.Name) and scope.get(argument.id) is answer:
         return argument.id, None
     own = getattr(answer, "__name__", None)
@@ -128,11 +147,19 @@ def state_variables(definition: Definition, space: dict, scope: dict) -> list[st
     Absent from it, or changed by other cells since.
     """
     names = {name for name in definition.closure.missing if name in scope and name not in definition.borrowed}
-    for name in definition.closure.names & scope.keys():
-        try:
-            pair = plain.freeze(space[name]), plain.freeze(scope[name])
-        except (plain.NotPlain, KeyError):
-            continue
-        if compare.difference(*pair) is not None:
-            names.add(name)
-    return sorted(names)
+    both = definition.closure.names & scope.keys() & space.keys()
+    return sorted(names | {name for name in both if not _same(space[name], scope[name])})
+
+
+def _same(fresh, live):
+    """Whether a variable holds what its definition gives; True for functions, classes and what cannot be compared."""
+    if isinstance(fresh, (types.ModuleType, types.FunctionType, type)):
+        return True
+    try:
+        return compare.difference(plain.freeze(fresh), plain.freeze(live)) is None
+    except plain.NotPlain:
+        pass
+    try:
+        return type(fresh) is not type(live) or bool(fresh == live) or vars(fresh) == vars(live)
+    except Exception:
+        return not isinstance(fresh, (dict, list, set, tuple))

@@ -68,7 +68,7 @@ SOLUTION = [
     "class Counter:\n    def __init__(self, start):\n        self.n = start\n"
     "    def step(self):\n        self.n += 1\n        return self.n",
 ]
-MUTANTS = '''
+MUTANTS = """
 from ampedu.exercises import mutant
 
 @mutant("99.double", "You squared the number. Twice is x + x.")
@@ -87,7 +87,7 @@ def divided(x):
 @mutant("99.scale_all", "You scaled twice.")
 def twice(x, factor):
     return x * factor * factor
-'''
+"""
 
 
 def expected_bundle(stem, solution, mutant_path):

@@ -54,7 +54,9 @@ def test_assigned_answers_aliases_and_guarded_imports():
     assert run(["f = lambda x: x + 1"])(1) == 2
     assert run(["import functools", "def g(a, b): return a - b", "f = functools.partial(g, 1)"])(2) == -1
     assert run(["def g(): return 5", "f = g"])() == 5
-    assert run(["try:\n    import nothing_like_it as m\nexcept ImportError:\n    m = None", "def f(): return m"])() is None
+    assert (
+        run(["try:\n    import nothing_like_it as m\nexcept ImportError:\n    m = None", "def f(): return m"])() is None
+    )
     assert run(["from math import *", "def f(): return floor(2.5)"])() == 2
     assert run(["from __future__ import annotations", "def f(x: Undefined): return 4"])(1) == 4
     assert run(["a, (b, *c) = 1, (2, 3, 4)", "def f(): return a, b, c"])() == (1, 2, [3, 4])

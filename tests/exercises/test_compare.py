@@ -3,6 +3,8 @@ import struct
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ampedu.exercises.compare import difference, ratio, show
 
@@ -65,6 +67,25 @@ def test_tolerances_by_name_leave_the_rest_exact():
     a, b = {"loss": 1.0, "n": 1.0}, {"loss": 1.05, "n": 1.0}
     assert difference(a, b, tolerance) is None
     assert difference(a, b | {"n": 1.0 + 1e-15}, tolerance).where == "['n']"
+
+
+FLOATS = st.sampled_from([0.0, -0.0, 1.0, 1.001, 1.00101, -1.0, 5e-324, 1e-6, 1e308, INF, -INF, NAN]) | st.floats(
+    width=32
+)
+
+
+@given(
+    st.lists(st.tuples(FLOATS, FLOATS), min_size=1, max_size=4),
+    st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+)
+def test_the_tolerance_is_that_of_assert_close(pairs, dtype):
+    expected, got = (torch.tensor(column, dtype=torch.float64).to(dtype) for column in zip(*pairs, strict=True))
+    try:
+        torch.testing.assert_close(got.double(), expected.double(), **TOLERANCE, equal_nan=True)
+        close = True
+    except AssertionError:
+        close = False
+    assert (difference(expected, got, TOLERANCE) is None) == close
 
 
 @pytest.mark.parametrize(

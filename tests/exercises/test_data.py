@@ -66,9 +66,13 @@ def test_every_truncation_is_refused(everything):
 
 def bundle(**changes):
     cases = [{"x": torch.tensor([1.0, float("nan")]), "n": i} for i in range(6)]
-    expected = [{"value": {"y": torch.arange(i), "pair": (float("inf"), -0.0)}} for i in range(5)] + [{"error": "E", "text": ""}]
+    expected = [{"value": {"y": torch.arange(i), "pair": (float("inf"), -0.0)}} for i in range(5)] + [
+        {"error": "E", "text": ""}
+    ]
     wrong = [*expected[:3], {"timeout": 2.0}, {"unsupported": "ü"}, {"value": None}]
-    item = data.ExerciseData(cases, {"any": expected}, (data.MutantData("m", "Message é", {"any": wrong}),), 0.01, {"kind": "class"})
+    item = data.ExerciseData(
+        cases, {"any": expected}, (data.MutantData("m", "Message é", {"any": wrong}),), 0.01, {"kind": "class"}
+    )
     return data.Bundle("98_x", "abc", "2.13", {"98.a": replace(item, **changes)})
 
 
@@ -77,8 +81,17 @@ def test_save_and_load(tmp_path):
     first = [path.read_bytes() for path in data.save(made, tmp_path)]
     back = data.load("98_x", tmp_path)
     a, b = made.exercises["98.a"], back.exercises["98.a"]
-    assert (back.stem, back.source, back.torch, b.spread, b.signature) == ("98_x", "abc", "2.13", 0.01, {"kind": "class"})
-    assert compare.difference([a.cases, a.expected, a.mutants[0].outcomes], [b.cases, b.expected, b.mutants[0].outcomes]) is None
+    assert (back.stem, back.source, back.torch, b.spread, b.signature) == (
+        "98_x",
+        "abc",
+        "2.13",
+        0.01,
+        {"kind": "class"},
+    )
+    assert (
+        compare.difference([a.cases, a.expected, a.mutants[0].outcomes], [b.cases, b.expected, b.mutants[0].outcomes])
+        is None
+    )
     assert b.mutants[0].message == "Message é"
     assert [path.read_bytes() for path in data.save(back, tmp_path)] == first, "the same data give the same bytes"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["98_x.json", "98_x.safetensors"]

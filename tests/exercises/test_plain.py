@@ -100,7 +100,7 @@ CYCLE.append(CYCLE)
 def test_what_is_not_plain_is_refused_with_the_cure(value, words):
     with pytest.raises(plain.NotPlain) as caught:
         plain.freeze({"out": [value]})
-    assert words in str(caught.value) and "['out'][0]" in str(caught.value) or "more than" in str(caught.value)
+    assert (words in str(caught.value) and "['out'][0]" in str(caught.value)) or "more than" in str(caught.value)
 
 
 def test_deep_nesting_in_values():
@@ -113,7 +113,18 @@ def test_deep_nesting_in_values():
 
 @pytest.mark.parametrize(
     "text",
-    ["NaN", "[Infinity]", "1e999", '{"a": 1, "a": 2}', "[" * 100_000, "9" * 5000, "{", "[1] x", b"\xff\xfe[", '"\\ud800'],
+    [
+        "NaN",
+        "[Infinity]",
+        "1e999",
+        '{"a": 1, "a": 2}',
+        "[" * 100_000,
+        "9" * 5000,
+        "{",
+        "[1] x",
+        b"\xff\xfe[",
+        '"\\ud800',
+    ],
 )
 def test_hostile_json_is_refused(text):
     with pytest.raises(plain.NotPlain):
