@@ -5,6 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from ampedu._display import display
+
 if TYPE_CHECKING:
     from ampedu.device import Machine
 
@@ -83,13 +85,3 @@ class Card:
 def show(machine: Machine, note: str | None) -> None:
     """Displays the card of `machine`."""
     display(Card(as_html(machine, note), as_text(machine, note)))
-
-
-def display(card: Card) -> None:
-    """Displays with IPython; prints the plain text where there is none."""
-    try:
-        from IPython.display import display as display_in_notebook
-    except ImportError:
-        print(card)
-    else:
-        display_in_notebook(card)

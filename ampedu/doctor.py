@@ -294,7 +294,8 @@ def as_html(rows: list[Check]) -> str:
 
 def show() -> None:
     """Displays the report as a table in a notebook; prints it where there is no IPython."""
-    from ampedu._card import Card, display
+    from ampedu._card import Card
+    from ampedu._display import display
 
     rows = report()
     display(Card(as_html(rows), as_text(rows)))

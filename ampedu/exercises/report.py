@@ -2,9 +2,10 @@
 
 import html
 import re
-import sys
 import unicodedata
 from dataclasses import dataclass, field
+
+from ampedu._display import display
 
 _SYMBOLS = {"passed": "✓", "failed": "✗", "not started": "○", "not judged": "–"}
 _WORDS = {"passed": "passed", "failed": "not yet", "not started": "not started", "not judged": "not judged"}
@@ -76,18 +77,7 @@ class Report:
 
     def show(self):
         """Display in a notebook, print elsewhere."""
-        if in_ipython():
-            from IPython.display import display
-
-            display(self)
-        else:
-            print(self)
-
-
-def in_ipython() -> bool:
-    """Whether this code runs in an IPython shell."""
-    module = sys.modules.get("IPython")
-    return module is not None and module.get_ipython() is not None
+        display(self)
 
 
 def scrub(text: str) -> str:

@@ -5,8 +5,12 @@ import io
 import random
 import warnings
 
-import numpy
 import torch
+
+try:
+    import numpy
+except ModuleNotFoundError:  # torch runs without it
+    numpy = None
 
 MAX_PRINTED = 4_000
 
@@ -18,7 +22,7 @@ def neutral(threads: int = 1):
     Restores all of these and the random states of torch (CPU), numpy and ``random``.
     """
     before = torch.get_num_threads(), torch.get_default_dtype(), torch.get_rng_state()
-    randoms, numpys, device = random.getstate(), numpy.random.get_state(), torch.get_default_device()
+    randoms, numpys, device = random.getstate(), numpy and numpy.random.get_state(), torch.get_default_device()
     matmul = torch.backends.mkldnn.matmul.fp32_precision
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
@@ -44,14 +48,16 @@ def neutral(threads: int = 1):
             if torch.backends.mkldnn.matmul.fp32_precision != matmul:
                 torch.backends.mkldnn.matmul.fp32_precision = matmul
             random.setstate(randoms)
-            numpy.random.set_state(numpys)
+            if numpy:
+                numpy.random.set_state(numpys)
 
 
 def reseed():
     """The same random states before every case, so that no case depends on another. Leaves CUDA generators alone."""
     torch.default_generator.manual_seed(0)
     random.seed(0)
-    numpy.random.seed(0)
+    if numpy:
+        numpy.random.seed(0)
 
 
 class Capped(io.StringIO):

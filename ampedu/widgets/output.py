@@ -3,7 +3,7 @@
 import functools
 import importlib
 
-from IPython.display import display
+from ampedu._display import display_bundle
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
@@ -31,4 +31,4 @@ def show(html: str, plain: str, picture=None, view=None) -> None:
         data["image/png"] = bundle["image/png"]
     if view is not None:
         data[WIDGET_VIEW] = {"version_major": 2, "version_minor": 0, "model_id": view.model_id}
-    display(data, metadata=metadata, raw=True)
+    display_bundle(data, metadata)
