@@ -130,8 +130,7 @@ def table(number: float, code: int, fmt, compare) -> str:
     body = "".join(f"<tr><th {head}>{k}</th><td {cell}>{html.escape(v)}</td></tr>" for k, v in rows(code, fmt))
     out = f"<table><caption style='text-align:left'>{_caption(number, code, fmt)}</caption>{body}</table>"
     if compare:
-        # Bits and names break at spaces only.
-        cell = 'style="text-align:left;padding-right:1em"'
+        cell = 'style="text-align:left;padding-right:1em;white-space:nowrap"'
         titles = "".join(f'<th scope="col" {cell}>{t}</th>' for t in ("format", "bits", "value", "relative error"))
         lines = "".join(
             "<tr>" + "".join(f"<td {cell}>{html.escape(text)}</td>" for text in line) + "</tr>"

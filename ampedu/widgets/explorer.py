@@ -20,7 +20,7 @@ STYLE = f"""<style>
 .ampedu-bits .widget-html-content {{font-size:var(--jp-content-font-size1, 14px); line-height:1.5;
   color:var(--jp-ui-font-color1, inherit)}}
 .ampedu-bits .widget-toggle-button {{width:1.7em; padding:0; margin:1px; font-family:monospace; font-size:15px}}
-.ampedu-bits .widget-toggle-button.mod-active {{font-weight:bold; box-shadow:inset 0 -4px 0 #000}}
+.ampedu-bits .widget-toggle-button.mod-active {{font-weight:bold; box-shadow:inset 0 -4px 0 rgba(0,0,0,.55)}}
 .ampedu-bits button:focus-visible, .ampedu-bits input:focus-visible, .ampedu-bits select:focus-visible
   {{outline:3px solid var(--jp-brand-color1, #0072B2); outline-offset:1px}}
 .ampedu-bits table {{margin:.4em 0; border-collapse:collapse; color:inherit}}

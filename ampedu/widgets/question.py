@@ -52,15 +52,17 @@ def reasons(question: Question, chosen: int | None = None) -> str:
         mark = "✓ right" if option.correct else "✗ wrong"
         yours = ", your answer" if index == chosen else ""
         head = f"<strong>{letter} {to_html(option.text)}</strong> ({mark}{yours})"
-        items.append(f"<li>{head}<br>{to_html(option.reason)}</li>")
+        items.append(f'<li style="margin:.4em 0">{head}<br>{to_html(option.reason)}</li>')
     return f'<ul style="list-style:none;padding:0">{"".join(items)}</ul>'
 
 
 def static_html(question: Question) -> str:
     """The question for readers without a kernel; the answer is folded and needs no script."""
-    options = "".join(f"<li>{to_html(option.text)}</li>" for option in question.options)
+    # Letters are written out: readers that strip attributes would number the options.
+    items = [f"<li><strong>{letter}</strong> {to_html(option.text)}</li>" for letter, option in letters(question)]
+    options = f'<ul style="list-style:none;padding-left:1em">{"".join(items)}</ul>'
     return (
-        f'<div style="{BOX}"><p>{heading(question)}</p><ol type="A">{options}</ol>'
+        f'<div style="{BOX}"><p>{heading(question)}</p>{options}'
         f"<details><summary>Choose first, then unfold the answer</summary>{reasons(question)}</details></div>"
     )
 
