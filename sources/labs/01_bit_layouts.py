@@ -49,9 +49,9 @@ from ampedu.exercises import check
 # ## A Read
 #
 # A floating-point number is scientific notation in base two: 6 is 1.5 × 2². The computer stores it as a **code**, a
-# whole number whose bits form three fields: one bit for the **sign**, then the **exponent** bits, which hold the 2 of
-# 2² (plus a constant, the *bias*, so that small numbers need no minus sign), then the **mantissa** bits, which hold the
-# .5 of 1.5. The 1 in front is not stored: it is always there, with one exception that you will meet below.
+# whole number whose bits form three fields. One bit is the **sign**. The **exponent** bits hold the 2 of 2², plus a
+# constant, the *bias*, so that no exponent is stored with a minus sign. The **mantissa** bits hold the .5 of 1.5. The 1
+# in front, the *hidden 1*, is not stored: it is always there, with one exception that you will meet below.
 #
 # A worked example: two tools cut the fields out. `>>` drops bits on the right, `&` keeps the bits that you ask for.
 
@@ -358,9 +358,9 @@ check("01.largest_integer", largest_integer)
 # %% [markdown]
 # ## C Round
 #
-# Most numbers are not in the format. The hardware then takes the nearest one. If two are equally near, it takes the
-# one whose last mantissa bit is 0. This is **round to nearest, ties to even**. Python's `round` does the same with
-# integers.
+# Most numbers are not in the format. The hardware then takes the nearest one, unless told otherwise. If two are equally
+# near, it takes the one whose last mantissa bit is 0. This is **round to nearest, ties to even**. Python's `round` does
+# the same with integers.
 
 # %% tags=["nbval-check-output"]
 [round(x) for x in (0.5, 1.5, 2.5, 2.500001, -3.5)]
@@ -388,9 +388,9 @@ bit_layout(["fp32", "bf16", "fp16", "e5m2"], values=0.1)
 def encode(x: float, exponent_bits: int, mantissa_bits: int) -> int:
     """Return the code of the number nearest to x, ties to even.
 
-    x: any Python float. The format is IEEE-like. Subnormal results, both zeros and both
-    infinities are encoded as such; the sign of x is kept. For NaN return the code with sign 0, an
-    exponent field of ones, and only the first mantissa bit set.
+    x: any Python float. The format is IEEE-like; its subnormal numbers, zeros and infinities are
+    all in use, and the sign of x is kept. For NaN return the code with sign 0, an exponent field
+    of ones, and only the first mantissa bit set.
     """
     ### BEGIN SOLUTION
     infinity = (2**exponent_bits - 1) << mantissa_bits
@@ -451,10 +451,11 @@ def quantize(
 ) -> torch.Tensor:
     """Round every element to a format: nearest, ties to even.
 
-    x: float32 tensor of any shape. exponent_bits ≤ 8, mantissa_bits ≤ 10; the bias is 2 **
-    (exponent_bits - 1) - 1. overflow: "inf" or "saturate", for what is still larger than
-    `largest` after rounding as if there were no upper limit. Returns a float32 tensor of the same
-    shape. NaN stays NaN. The sign of a zero is not judged.
+    x: float32 tensor of any shape.
+    exponent_bits, mantissa_bits: at most 8 and 10; the bias is 2 ** (exponent_bits - 1) - 1.
+    largest: the largest number of the format. overflow: "inf" or "saturate", for what is still
+    larger than that after rounding as if there were no upper limit.
+    Returns a float32 tensor of the same shape. NaN stays NaN. The sign of a zero is not judged.
     """
     ### BEGIN SOLUTION
     wide = x.double()  # room for the gap of the tiniest float32
@@ -560,11 +561,11 @@ print("where:", torch.where(half == 0, -1e9, half))
 
 # %% exercise="01.mask_scores"
 def mask_scores(scores: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-    """Replace hidden scores by the most negative finite number.
+    """Hide scores behind the most negative finite number.
 
-    scores: float16, bfloat16, float32 or float64 tensor. hidden: bool tensor of the same shape,
-    True where a score must not count. Returns a new tensor with the dtype of `scores`; `scores`
-    itself is left as it was.
+    scores: float16, bfloat16, float32 or float64 tensor, left as it is.
+    hidden: bool tensor of the same shape, True where a score must not count.
+    Returns a new tensor with the dtype of `scores`; hidden scores are its most negative finite number.
     """
     ### BEGIN SOLUTION
     return scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
@@ -603,11 +604,12 @@ CANDIDATES = {
 
 # %% exercise="01.choose_format"
 def choose_format(largest: float, smallest: float, step: float) -> str | None:
-    """Return the narrowest candidate that meets all demands.
+    """Return the name of the narrowest candidate that fits.
 
-    largest, smallest: positive magnitudes. step: the coarsest relative gap that is acceptable; a
-    format's is 2 ** -mantissa_bits. If two candidates of the same width do, return the one with
-    more mantissa bits. If none does, return None.
+    largest, smallest: positive magnitudes.
+    step: the coarsest relative gap that is acceptable; a format's is 2 ** -mantissa_bits.
+    If two candidates of the same width fit, return the name of the one with more mantissa bits.
+    If none fits, return None.
     """
     ### BEGIN SOLUTION
     fitting = []

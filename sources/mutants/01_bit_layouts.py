@@ -317,8 +317,8 @@ def code_of(x, e, m, to_integer=round, beyond=None, flush=False, carry=True, neg
 
 @mutant(
     "01.encode",
-    "You cut the extra digits off: your numbers are never larger than the input, often one step too small. Rounding "
-    "must look at what it cuts. Take the nearest integer, not int(…) or //.",
+    "You cut the extra digits off: your numbers are never larger in magnitude than the input, often one step too "
+    "small. Rounding must look at what it cuts. Take the nearest integer, not int(…) or //.",
 )
 def truncates(x, exponent_bits, mantissa_bits):
     return code_of(x, exponent_bits, mantissa_bits, to_integer=int)
@@ -482,6 +482,15 @@ def padding_counted(mask):
 )
 def minus_a_billion(scores, hidden):
     return scores.masked_fill(hidden, -1e9)
+
+
+@mutant(
+    "01.mask_scores",
+    "You wrote float32's limit in every dtype. Only float32 and float64 hold it: bfloat16 has the same exponents, but "
+    "fewer mantissa bits, so even its largest number is a little smaller.",
+)
+def float32_limit(scores, hidden):
+    return scores.masked_fill(hidden, torch.finfo(torch.float32).min)
 
 
 @mutant(
