@@ -160,6 +160,6 @@ def _same(fresh, live):
     except plain.NotPlain:
         pass
     try:
-        return type(fresh) is not type(live) or bool(fresh == live) or vars(fresh) == vars(live)
+        return type(fresh) is type(live) and (bool(fresh == live) or vars(fresh) == vars(live))
     except Exception:
         return not isinstance(fresh, (dict, list, set, tuple))

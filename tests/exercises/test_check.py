@@ -161,7 +161,7 @@ def test_printing_is_folded_and_capped_and_stderr_is_silent(script, fake, capsys
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        ("check('99.double', None)", 'The answer is None. Pass the function itself, without parentheses: check("99.double", double)'),
+        ("check('99.double', None)", 'The answer is None. Pass the function itself, without parentheses: check("99.d'),
         ("check('99.double', 'double')", "The answer is 'double' of type str, not a function."),
         ("check('99.double', 3)", "The answer is 3 of type int, not a function."),
         ("check('99.double', double(1.0))", "The answer is 2.0 of type float, not a function."),
@@ -358,7 +358,8 @@ def test_keyboard_interrupt_reaches_the_learner(fake):
 def test_exit_and_strange_exceptions_are_outcomes(script, fake):
     assert "SystemExit: 3" in script("import sys\ndef double(x): sys.exit(3)\ncheck('99.double', double)")
     out = script(
-        "class Odd(Exception):\n    def __str__(self): raise ValueError\ndef double(x): raise Odd\ncheck('99.double', double)"
+        "class Odd(Exception):\n    def __str__(self): raise ValueError\ndef double(x): raise Odd\n"
+        "check('99.double', double)"
     )
     assert "Odd: (the text of this exception cannot be shown)" in out
     assert "RecursionError" in script("def double(x): return double(x)\ncheck('99.double', double)")

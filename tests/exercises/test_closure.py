@@ -12,7 +12,8 @@ def run(cells, name="f"):
 
 
 def test_takes_imports_definitions_and_constants_and_nothing_else():
-    cells = ["import math, json\nfrom os import path as p\nK = 2", "print('no')\nunused = 1/0", "def g(x):\n    return math.sqrt(x) * K",
+    cells = ["import math, json\nfrom os import path as p\nK = 2", "print('no')\nunused = 1/0",
+             "def g(x):\n    return math.sqrt(x) * K",
              "def f(x):\n    # a comment stays\n    return g(x) + 1"]  # fmt: skip
     source = closure(cells, "f")
     assert "unused" not in source and "print" not in source and "os" not in source and "# a comment stays" in source
@@ -45,7 +46,8 @@ def test_local_names_do_not_drag_in_globals():
 def test_classes_decorators_bases_and_nested_functions():
     cells = ["from dataclasses import dataclass", "K = 3", "class Base:\n    k = K",
              "def twice(g):\n    return lambda *a: 2 * g(*a)",
-             "@dataclass\nclass C(Base):\n    n: int\n    def get(self):\n        def inner():\n            return self.n + K\n        return inner()",
+             "@dataclass\nclass C(Base):\n    n: int\n"
+             "    def get(self):\n        def inner():\n            return self.n + K\n        return inner()",
              "@twice\ndef f(n):\n    return C(n).get()"]  # fmt: skip
     assert run(cells)(1) == 8
 
@@ -64,7 +66,8 @@ def test_assigned_answers_aliases_and_guarded_imports():
 
 @pytest.mark.parametrize(
     "cell",
-    ["%matplotlib inline", "!ls", "x = !ls", "%time y = 3", "torch?", "?torch", "def broken(:", "%%html\n<b>def f(): return 0</b>",
+    ["%matplotlib inline", "!ls", "x = !ls", "%time y = 3", "torch?", "?torch", "def broken(:",
+    "%%html\n<b>def f(): return 0</b>",
      "%%bash\ndef f", "return 3", "x = await y", "\ud800", "def g():\n  x\n\ty"],
 )  # fmt: skip
 def test_magics_and_errors_in_other_cells_do_no_harm(cell):
@@ -95,8 +98,10 @@ def test_the_namespace_is_fresh():
 
 
 IMPORTS = [
-    "import ampedu.formats", "from ampedu import formats", "from ampedu.formats import decode", "import ampedu.formats as f",
-    "import importlib; importlib.import_module('ampedu.formats')", "__import__('ampedu.formats')", "import ampedu; ampedu.formats",
+    "import ampedu.formats", "from ampedu import formats", "from ampedu.formats import decode",
+    "import ampedu.formats as f",
+    "import importlib; importlib.import_module('ampedu.formats')", "__import__('ampedu.formats')",
+    "import ampedu; ampedu.formats",
     "from ampedu.formats import *", "import importlib as i; i.import_module('.formats', 'ampedu')",
     "import importlib.util as u; u.find_spec('ampedu.formats')", "import sys; sys.modules['ampedu.formats']",
 ]  # fmt: skip

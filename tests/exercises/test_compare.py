@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ampedu.exercises.compare import difference, ratio, show
+from ampedu.exercises.plain import DTYPES
 
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-6}
 INF, NAN = math.inf, math.nan
@@ -42,7 +43,7 @@ def test_exact_is_bit_exact_but_for_nan():
     assert difference(1.0, math.nextafter(1.0, 2)) is not None
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2])  # fmt: skip
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES.values() if dtype.is_floating_point], ids=str)
 def test_neighbors_of_every_float_dtype(dtype):
     one = torch.ones(3, dtype=dtype)
     bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize]
@@ -124,7 +125,8 @@ def test_last_digits_are_shown_in_hexadecimal():
     assert "0x" not in difference(0.1, 0.2).expected
 
 
-@pytest.mark.parametrize(("a", "b", "words"), [(1.0, 65536.0, "2**16"), (1.0, -1.0, "sign differs"), (3.0, 0.75, "2**-2"), (1.0, 3.0, "")])  # fmt: skip
+@pytest.mark.parametrize(("a", "b", "words"), [(1.0, 65536.0, "2**16"), (1.0, -1.0, "sign differs"),
+(3.0, 0.75, "2**-2"), (1.0, 3.0, "")])  # fmt: skip
 def test_the_remark_names_powers_of_two(a, b, words):
     assert words in difference(a, b).remark
     assert bool(words) == bool(difference(a, b).remark)

@@ -42,25 +42,31 @@ def entry(dtype="F32", shape=(1,), offsets=(0, 4), **more):
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"\x00" * 7, struct.pack("<Q", 1 << 60) + b"{}", struct.pack("<Q", 3) + b"{}", file_of(b"[]"), file_of(b"{"),
-        file_of(b'{"a":1,"a":2}'), file_of(b"\xff\xff"), file_of({}, b"rest"), file_of(entry(), b"123"), file_of(entry(), b"12345"),
+        b"", b"\x00" * 7, struct.pack("<Q", 1 << 60) + b"{}", struct.pack("<Q", 3) + b"{}", file_of(b"[]"),
+        file_of(b"{"),
+        file_of(b'{"a":1,"a":2}'), file_of(b"\xff\xff"), file_of({}, b"rest"), file_of(entry(), b"123"),
+        file_of(entry(), b"12345"),
         file_of(entry("F31"), b"1234"), file_of(entry(["F32"]), b"1234"), file_of(entry(shape=(2,)), b"1234"),
-        file_of(entry(shape=(-1,)), b"1234"), file_of(entry(shape=(1.0,)), b"1234"), file_of(entry(shape=(True,)), b"1234"),
-        file_of(entry(offsets=(0, 4, 8)), b"1234"), file_of(entry(offsets=(4, 0)), b"1234"), file_of(entry(offsets=(4, 8)), b"1234"),
-        file_of(entry(shape=(1 << 40, 0), offsets=(0, 0))), file_of(entry(shape=(1,) * 20), b"1234"), file_of(entry(extra=1), b"1234"),
+        file_of(entry(shape=(-1,)), b"1234"), file_of(entry(shape=(1.0,)), b"1234"),
+        file_of(entry(shape=(True,)), b"1234"),
+        file_of(entry(offsets=(0, 4, 8)), b"1234"), file_of(entry(offsets=(4, 0)), b"1234"),
+        file_of(entry(offsets=(4, 8)), b"1234"),
+        file_of(entry(shape=(1 << 40, 0), offsets=(0, 0))), file_of(entry(shape=(1,) * 20), b"1234"),
+        file_of(entry(extra=1), b"1234"),
         file_of(entry("BOOL", (1,), (0, 1)), b"\x02"), file_of({"t": 3}), file_of({f"t{i}": 0 for i in range(5000)}),
-        file_of({**entry(), "u": entry()["t"]}, b"1234"), file_of({**entry(), "u": entry(offsets=(8, 12))["t"]}, b"x" * 12),
+        file_of({**entry(), "u": entry()["t"]}, b"1234"),
+        file_of({**entry(), "u": entry(offsets=(8, 12))["t"]}, b"x" * 12),
     ],
 )  # fmt: skip
 def test_damaged_tensor_files_are_refused(content):
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"\w"):
         read_tensors(content)
 
 
 def test_every_truncation_is_refused(everything):
     content = safetensors.torch.save({name: everything[name] for name in ("F16", "BOOL", "scalar")})
     for size in range(0, len(content), 7):
-        with pytest.raises(ValueError, match="."):
+        with pytest.raises(ValueError, match=r"\w"):
             read_tensors(content[:size])
 
 
@@ -111,10 +117,14 @@ def test_missing(tmp_path):
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda j, t: (j[:-20], t), lambda j, t: (j, t[:-1]), lambda j, t: (b"", t), lambda j, t: (b"[]", t), lambda j, t: (b"{}", t),
-        lambda j, t: (j.replace(b'"format":1', b'"format":2'), t), lambda j, t: (j.replace(b'"spread":0.01', b'"spread":"x"'), t),
-        lambda j, t: (j.replace(b'"tensor":"t0"', b'"tensor":"t99"'), t), lambda j, t: (j.replace(b'{"error":"E","text":""}', b"[]"), t),
-        lambda j, t: (j.replace(b'"changed":{"any":{"3"', b'"changed":{"any":{"33"'), t), lambda j, t: (j + b" " * 200_000, t),
+        lambda j, t: (j[:-20], t), lambda j, t: (j, t[:-1]), lambda j, t: (b"", t),
+        lambda j, t: (b"[]", t), lambda j, t: (b"{}", t),
+        lambda j, t: (j.replace(b'"format":1', b'"format":2'), t),
+        lambda j, t: (j.replace(b'"spread":0.01', b'"spread":"x"'), t),
+        lambda j, t: (j.replace(b'"tensor":"t0"', b'"tensor":"t99"'), t),
+        lambda j, t: (j.replace(b'{"error":"E","text":""}', b"[]"), t),
+        lambda j, t: (j.replace(b'"changed":{"any":{"3"', b'"changed":{"any":{"33"'), t),
+        lambda j, t: (j + b" " * 200_000, t),
     ],
 )  # fmt: skip
 def test_damaged(tmp_path, damage):

@@ -14,7 +14,7 @@ HEAD = "from ampedu.exercises import check"
 
 
 class Notebook:
-    """An IPython shell; ``run`` executes a cell and returns the text of its report, and insists that stderr is empty."""
+    """An IPython shell; ``run`` executes a cell and returns its report; insists that stderr is empty."""
 
     def __init__(self, shell, store):
         self.shell, self.store, self.displayed = shell, store, []

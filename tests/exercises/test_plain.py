@@ -134,7 +134,8 @@ def test_hostile_json_is_refused(text):
 @pytest.mark.parametrize(
     "node",
     [
-        {"tensor": "t9"}, {"tensor": 3}, {"float": "1.5"}, {"float": "Infinity"}, {"int": "12z"}, {"int": "0x" + "f" * 2000},
+        {"tensor": "t9"}, {"tensor": 3}, {"float": "1.5"}, {"float": "Infinity"}, {"int": "12z"},
+        {"int": "0x" + "f" * 2000},
         {"tuple": {}}, {"dict": []}, [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]],
     ],
 )  # fmt: skip

@@ -104,7 +104,8 @@ def test_a_lock_is_waited_for_and_a_stale_one_removed(file, monkeypatch, capsys)
 
 
 def test_notebooks_at_the_same_time_lose_no_entry(file):
-    code = "import sys\nfrom ampedu import progress\nfor i in range(40): progress.record_exercise(f'0{sys.argv[1]}.e{i}', 'passed', 1)"
+    code = "import sys\nfrom ampedu.progress import record_exercise as record\n"
+    code += "for i in range(40): record(f'0{sys.argv[1]}.e{i}', 'passed', 1)"
     workers = [subprocess.Popen([sys.executable, "-c", code, str(n)]) for n in range(4)]
     assert [worker.wait(60) for worker in workers] == [0] * 4
     assert len(progress.load()["exercises"]) == 160
