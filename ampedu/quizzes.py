@@ -58,7 +58,7 @@ def from_toml(text: str, stem: str) -> dict:
         named["options"] = named.pop("option", None)
         raw.append(named)
     questions = validate({"stem": stem, "questions": raw}, where)
-    return {"stem": stem, "questions": [asdict(question) for question in questions]}
+    return {"stem": stem, "questions": [{**asdict(q), "options": [asdict(o) for o in q.options]} for q in questions]}
 
 
 def validate(data, where: str) -> tuple[Question, ...]:
