@@ -1,15 +1,14 @@
 """Quiz questions: loading and checking.
 
 A question is committed to before its answer is shown, so every option carries a reason. The build turns
-sources/quizzes/STEM.toml into ampedu/data/quizzes/STEM.json with `from_toml`; notebooks read the JSON with `find`.
+sources/quizzes/STEM.toml into ampedu/data/quizzes/STEM.json; notebooks read the JSON with `find`.
 """
 
 import difflib
 import importlib.resources
 import json
 import re
-import tomllib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 KINDS = ("predict", "quiz")
 ID = re.compile(r"quiz/\d\d\.[a-z][a-z0-9_]*")
@@ -41,24 +40,6 @@ class Question:
     def correct(self) -> int:
         """Index of the right option."""
         return next(index for index, option in enumerate(self.options) if option.correct)
-
-
-def from_toml(text: str, stem: str) -> dict:
-    """The data of STEM.json from the text of STEM.toml; QuizError names what is wrong in it."""
-    where = f"sources/quizzes/{stem}.toml"
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise QuizError(f"{where} is not valid TOML: {error}") from None
-    if set(data) - {"question"} or not isinstance(data.get("question"), list):
-        raise QuizError(f"{where}: write [[question]] tables, and nothing else at the top")
-    raw = []
-    for item in data["question"]:
-        named = dict(item)
-        named["options"] = named.pop("option", None)
-        raw.append(named)
-    questions = validate({"stem": stem, "questions": raw}, where)
-    return {"stem": stem, "questions": [{**asdict(q), "options": [asdict(o) for o in q.options]} for q in questions]}
 
 
 def validate(data, where: str) -> tuple[Question, ...]:

@@ -23,20 +23,6 @@ GOOD = {
         }
     ],
 }
-TOML = """
-[[question]]
-id = "quiz/01.more_range"
-kind = "predict"
-text = "Which has more range?"
-[[question.option]]
-text = "fp16"
-correct = false
-reason = "Five exponent bits."
-[[question.option]]
-text = "bf16"
-correct = true
-reason = "Eight exponent bits."
-"""
 
 
 def changed(path, value):
@@ -112,26 +98,6 @@ def test_two_questions_of_one_id_are_refused():
     data["questions"] *= 2
     with pytest.raises(QuizError, match=r"two questions are called quiz/01\.more_range"):
         quizzes.validate(data, "here")
-
-
-def test_toml_gives_the_data_of_the_json():
-    assert quizzes.from_toml(TOML, "01_bit_layouts") == GOOD
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("[[question]\n", "not valid TOML: .*line 1"),
-        ("title = 'x'\n" + TOML, r"write \[\[question\]\] tables, and nothing else"),
-        ("", r"write \[\[question\]\] tables"),
-        ("[question]\nid = 'quiz/01.x'\n", r"write \[\[question\]\] tables"),
-        ('[[question]]\nid = "quiz/01.a"\nkind = "quiz"\ntext = "?"\n', "at least two options"),
-    ],
-)
-def test_bad_toml_is_refused_in_words(text, said):
-    with pytest.raises(QuizError, match=said) as caught:
-        quizzes.from_toml(text, "01_bit_layouts")
-    assert str(caught.value).startswith("sources/quizzes/01_bit_layouts.toml")
 
 
 def test_a_question_is_found_by_either_form_of_its_id(folder):
