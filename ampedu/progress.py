@@ -81,6 +81,40 @@ def rows() -> list[dict]:
     return sorted(result, key=lambda row: (row["id"].removeprefix("quiz/"), row["kind"]))
 
 
+def parse(text: str) -> dict:
+    """The progress that a file holds. Raises ValueError if it is damaged, NewerSchema if a newer ampedu wrote it."""
+    try:
+        progress = json.loads(text)
+        if type(progress["schema"]) is int and progress["schema"] > SCHEMA:
+            raise NewerSchema
+        _validate(progress)
+        return progress
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ValueError("not a progress file of ampedu, or a damaged one") from None
+
+
+def combined(older: dict, newer: dict) -> dict:
+    """The better of two results for every exercise and question; nothing of either is lost, nothing counts twice."""
+    result = _empty()
+    for part in (older, newer):
+        for id, entry in part["exercises"].items():
+            known = result["exercises"].setdefault(id, dict(entry))
+            known["status"] = max(known["status"], entry["status"], key=STATUSES.index)
+            known["points"] = max(known["points"], entry["points"])
+            known["attempts"] = max(known["attempts"], entry["attempts"])
+        for id, entry in part["quizzes"].items():
+            known = result["quizzes"].setdefault(id, dict(entry))
+            known["correct"] = known["correct"] or entry["correct"]
+            known["attempts"] = max(known["attempts"], entry["attempts"])
+    return result
+
+
+def merge(saved: dict) -> None:
+    """Take in progress that was saved elsewhere. Raises OSError or NewerSchema if the own file cannot be changed."""
+    with _locked():
+        _write(combined(saved, _read()))
+
+
 def export(file) -> Path:
     """Write the progress to a .csv or .json file and return its path. Raises ValueError for another suffix."""
     target = Path(file)
@@ -118,12 +152,8 @@ def _read():
     except UnicodeDecodeError:
         text = ""
     try:
-        progress = json.loads(text)
-        if type(progress["schema"]) is int and progress["schema"] > SCHEMA:
-            raise NewerSchema
-        _validate(progress)
-        return progress
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return parse(text)
+    except ValueError:
         aside = _set_aside()
         _say(f"The progress file was damaged. It is kept as {aside.name}, and a new one is started.")
         return _empty()

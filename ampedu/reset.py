@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
-import shutil
 from pathlib import Path
+
+from ampedu._keep_both import back_up, replace
 
 # The build writes this suffix to the nbgrader id of an answer cell.
 ANSWER = "-answer"
@@ -54,12 +54,12 @@ def reset(lab: str, exercise: str | None = None, start: Path | None = None) -> s
     if exercise is not None:
         return _reset_answer(shipped, mine, stem, exercise)
     if not mine.exists():
-        _replace(mine, shipped.read_bytes())
+        replace(mine, shipped.read_bytes())
         return f"{_name(mine)} was missing and is there again."
     if mine.read_bytes() == shipped.read_bytes():
         return f"{_name(mine)} is as it was shipped; nothing to do."
-    backup = _back_up(mine)
-    _replace(mine, shipped.read_bytes())
+    backup = back_up(mine)
+    replace(mine, shipped.read_bytes())
     return f"{_name(mine)} is restored. Your version is {_name(backup)}. Reload the notebook if it is open."
 
 
@@ -80,9 +80,9 @@ def _reset_answer(shipped: Path, mine: Path, stem: str, exercise: str) -> str:
         )
     if cell["source"] == original[wanted]["source"]:
         return f"{wanted} is as it was shipped; nothing to do."
-    backup = _back_up(mine)
+    backup = back_up(mine)
     cell.update(source=original[wanted]["source"], outputs=[], execution_count=None)
-    _replace(mine, (json.dumps(notebook, indent=1, ensure_ascii=False) + "\n").encode())
+    replace(mine, (json.dumps(notebook, indent=1, ensure_ascii=False) + "\n").encode())
     return f"{wanted} is restored. Your version is {_name(backup)}. Reload the notebook if it is open."
 
 
@@ -109,21 +109,6 @@ def _answers(notebook: dict) -> dict[str, dict]:
                 cell["source"] = "".join(cell["source"])
             found[grade.removesuffix(ANSWER).replace("-", ".", 1)] = cell  # nbgrader allows no dot in its ids
     return found
-
-
-def _back_up(path: Path) -> Path:
-    number = 1
-    while (backup := path.with_name(f"{path.stem}.backup-{number}.ipynb")).exists():
-        number += 1
-    shutil.copyfile(path, backup)
-    return backup
-
-
-def _replace(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".part")
-    partial.write_bytes(content)
-    os.replace(partial, path)
 
 
 def _name(path: Path) -> str:

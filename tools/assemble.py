@@ -1,6 +1,6 @@
-"""From a percent script to a notebook without outputs: ids, tags, setup cell, badge, metadata."""
+"""From a percent script to a notebook without outputs: ids, tags, setup cell, link to Colab, metadata."""
 
-from tools import labs, modules, setup_cell, specs
+from tools import lab_cells, labs, modules, setup_cell, specs
 from tools.percent import Cell, Script
 from tools.project import EXECUTED, TARGET_FOLDER, BuildError, Project, Target
 
@@ -13,7 +13,6 @@ LANGUAGE = {
     "pygments_lexer": "ipython3",
 }
 COLAB = {"accelerator": "GPU", "colab": {"gpuType": "T4", "provenance": []}}
-BADGE = "https://colab.research.google.com/assets/colab-badge.svg"
 
 
 def colab_address(project: Project, target: Target) -> str:
@@ -44,10 +43,12 @@ def assemble(project: Project, target: Target, script: Script) -> tuple[dict, li
         )
     first_code = next((n for n, cell in enumerate(cells) if cell.kind == "code"), len(cells))
     cells.insert(first_code, Cell("code", setup_cell.render(project.repository, project.tag), 0, ("setup",)))
+    if target.kind == "lab":
+        cells += lab_cells.closing(target.stem)
 
     nodes = [_node(cell, f"{target.stem}-{n:03d}", answers) for n, cell in enumerate(cells, 1)]
-    badge = f"[![Open in Colab]({BADGE})]({colab_address(project, target)})"
-    nodes[0]["source"] += f"\n\n{badge}"
+    # A link, not the badge's image: opening a notebook asks no server for anything.
+    nodes[0]["source"] += f"\n\n[Open in Colab]({colab_address(project, target)})"
     if target.kind == "lab":
         problems = labs.leaks(script, [node["source"] for node in nodes])
         if problems:

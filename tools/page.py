@@ -35,7 +35,8 @@ class Page:
         """Where to look for line `line` of a cell: source, line number and cell id."""
         ident = self.cells[index]["id"]
         if not self.lines[index]:
-            return f"tools/setup_cell.py (cell {ident})"
+            maker = "setup_cell" if any(self.lines[index:]) else "lab_cells"
+            return f"tools/{maker}.py (cell {ident})"
         return f"{self.source}, line {self.lines[index] + line - 1} (cell {ident})"
 
     def code(self, given: bool = False) -> list[tuple[int, dict]]:
