@@ -8,6 +8,7 @@ from pathlib import Path
 
 EXERCISE_FILE = re.compile(r"ex\d\d_\w+")
 QUIZ = re.compile(r"""\bquiz\(\s*["'](?:quiz/)?(\d\d)\.""")
+RECORDED = re.compile(r"""\brecorded\.(?:show|load)\(\s*["'](\d\d\.\w+)""")
 CHECK = re.compile(r"""\bcheck\(\s*["'](\d\d)\.""")
 
 
@@ -93,12 +94,14 @@ def _file(name: str, package: Path) -> Path | None:
 
 
 def _data_files(package: Path, modules: list[Path], code: str) -> set[Path]:
-    """Data read by these modules (their source names the file) and by quiz(...) and check(...) in the code."""
+    """Data read by these modules (their source names the file) and by quiz(...), check(...) and recorded.show(...)."""
     named = {p for folder in ("data", "static") for p in (package / folder).glob("*") if p.is_file()}
     texts = [path.read_text(encoding="utf-8") for path in modules]
     found = {path for path in named if any(path.name in text for text in texts)}
     for number in QUIZ.findall(code):
         found |= set((package / "data" / "quizzes").glob(f"{number}_*.json"))
+    recorded = (package / "data" / "recorded" / f"{name}.json" for name in RECORDED.findall(code))
+    found |= {path for path in recorded if path.exists()}
     for number in CHECK.findall(code):
         found |= set((package / "data" / "expected").glob(f"{number}_*.*"))
     return found
