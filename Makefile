@@ -1,5 +1,6 @@
 # The commands of the course. On Windows, or without make, README.md gives the same steps.
 #   make learn LEARN=--no-browser PORT=8890 TORCH_INDEX=https://download.pytorch.org/whl/cpu
+#   make gpu-check PYTHON=python3.12 GPU_CHECK="--only 01_bit_layouts"
 
 PYTHON ?= python3
 LEARN ?=
@@ -7,6 +8,7 @@ PORT ?=
 TORCH_INDEX ?=
 TORCH ?=
 PYTEST_ARGS ?=
+GPU_CHECK ?=
 
 PREPARE = $(PYTHON) tools/learn.py --prepare dev $(if $(TORCH_INDEX),--torch-index $(TORCH_INDEX)) $(if $(TORCH),--torch $(TORCH))
 RUN = .venv/bin/python
@@ -15,7 +17,7 @@ CLEAN_ENV = env -u AMPEDU_DEVICE -u AMPEDU_STRICT -u NBGRADER_EXECUTION OMP_NUM_
 NBVAL = --nbval-lax --nbval-current-env --nbval-sanitize-with tests/sanitize.cfg --nbval-cell-timeout 120
 
 .DEFAULT_GOAL := help
-.PHONY: help learn test test-slow build check lint clean
+.PHONY: help learn test test-slow gpu-check build check lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +34,9 @@ test-slow: ## what takes long and `make test` leaves out
 	@$(PREPARE)
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
 	$(CLEAN_ENV) AMPEDU_PROGRESS="$$scratch/progress.json" $(RUN) -m pytest tests -m slow $(PYTEST_ARGS)
+
+gpu-check: ## every lesson and solution on a GPU, without Jupyter or a network; GPU_CHECK=options
+	@$(PYTHON) tools/gpu_check.py $(GPU_CHECK)
 
 build: ## make notebooks/, labs/, solutions/ and their data from sources/
 	@$(PREPARE)

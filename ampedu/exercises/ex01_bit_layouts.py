@@ -128,7 +128,7 @@ class DecodeAll:
         values = torch.where(values.isnan(), torch.tensor(math.nan), values)  # one NaN pattern for all
         report = {binary(code, case["widths"]): values[code].item() for code in case["probes"]}
         blocks = values.view(torch.int32).reshape(4, 2**14)
-        digests = [hashlib.sha256(block.numpy().tobytes()).hexdigest()[:8] for block in blocks]
+        digests = [hashlib.sha256(bytes(block.view(torch.uint8).tolist())).hexdigest()[:8] for block in blocks]
         report["digests of 4 blocks of 16384 codes"] = digests
         return [form(raw), report]
 
