@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
-from ampedu.timing import measure
+from ampedu.timing import Timing, measure
 
 # Floating-point operations per element, by convention: what the textbook formula does.
 PER_ELEMENT = {"copy": 0, "relu": 1, "add": 1, "softmax": 5, "layer_norm": 7}
@@ -36,9 +36,9 @@ def flops_bytes(op: str, shapes, dtype="fp32", stride: int = 1, padding: int = 0
     op and shapes, the shapes of its tensors: "matmul" (…, m, k) and (…, k, n), with equal batches or one side without
     · "linear" input (…, k), weight (n, k) · "conv2d" input (N, C, H, W), weight (O, C / groups, h, w), with
     `stride` and `padding` · "embedding" indices and weight (rows, dim), no arithmetic; indices have 8 bytes · "add" two
-    equal shapes · "copy", "relu", "softmax", "layer_norm" one shape. Biases are left out. dtype: "fp32", "tf32", "bf16", "fp16",
-    "fp64", "fp8", "fp4" or a torch dtype. A multiply-add is two operations; PER_ELEMENT has the conventions for the
-    others. ValueError: an unknown op or dtype, or shapes that do not fit.
+    equal shapes · "copy", "relu", "softmax", "layer_norm" one shape. Biases are left out. dtype: "fp32", "tf32",
+    "bf16", "fp16", "fp64", "fp8", "fp4" or a torch dtype. A multiply-add is two operations; PER_ELEMENT has the
+    conventions for the others. ValueError: an unknown op or dtype, or shapes that do not fit.
     """
     bits = element_bits(dtype)
     shapes = [shapes] if shapes and isinstance(shapes[0], int) else shapes
@@ -133,15 +133,16 @@ def attainable(intensity: float, peak: float, bandwidth: float) -> float:
 
 @dataclass(frozen=True)
 class Roofline:
-    """Two kinds of speed of one device. peaks: FLOP/s by format ("fp32", "bf16", …); bandwidth: bytes/s.
+    """The speeds of one device. peaks: FLOP/s by format ("fp32", "bf16", …); bandwidth: bytes/s.
 
-    measured: True if both come from this machine (the best of large products, and of a copy), False for a datasheet.
+    overheads: the least seconds that the call of a product takes in each format, however small it is; empty for a
+    datasheet, which does not tell.
     """
 
     name: str
     bandwidth: float
     peaks: dict[str, float] = field(hash=False)
-    measured: bool = True
+    overheads: dict[str, float] = field(default_factory=dict, hash=False)
 
     def ridge(self, dtype: str) -> float:
         """The intensity from which arithmetic is the limit, in FLOP per byte."""
@@ -152,8 +153,21 @@ class Roofline:
         return attainable(intensity, self.peaks[dtype], self.bandwidth)
 
     def seconds(self, work: Work, dtype: str) -> float:
-        """The least time for that work: arithmetic and traffic at full speed, overlapping; no overhead of a call."""
-        return max(work.flops / self.peaks[dtype], work.bytes / self.bandwidth)
+        """The least time for that work: the longest of arithmetic, traffic and the overhead of the call."""
+        return max(self.limits(work, dtype).values())
+
+    def limits(self, work: Work, dtype: str) -> dict[str, float]:
+        """Seconds that "arithmetic", "memory" and "overhead" alone would take."""
+        return {
+            "arithmetic": work.flops / self.peaks[dtype],
+            "memory": work.bytes / self.bandwidth,
+            "overhead": self.overheads.get(dtype, 0.0),
+        }
+
+    def limit(self, work: Work, dtype: str) -> str:
+        """Which of the three takes longest: "arithmetic", "memory" or "overhead"."""
+        limits = self.limits(work, dtype)
+        return max(limits, key=limits.get)
 
     def gain(self, op: str, shapes, fast: str, slow: str = "fp32", **settings) -> float:
         """Predicted time in `slow` divided by that in `fast`, from work, traffic and this roofline alone."""
@@ -172,14 +186,14 @@ def of_gpu(row: dict) -> Roofline:
         "fp4": "fp4",
     }
     peaks = {name: row["dense_tflops"][key] * 1e12 for name, key in keys.items() if row["dense_tflops"][key]}
-    return Roofline(row["name"], row["bandwidth_gb_s"] * 1e9, peaks, measured=False)
+    return Roofline(row["name"], row["bandwidth_gb_s"] * 1e9, peaks)
 
 
 @cache
 def roofline(device: str = "cpu", seconds: float = SECONDS) -> Roofline:
-    """Measures this machine: the speed of a copy, and of the largest product that is affordable, in each format.
+    """Measures this machine: the speed of a copy, of the largest affordable product and of a tiny one in each format.
 
-    On a CPU one thread. Takes about `seconds`, once per process: the result is kept. A GPU with TF32 has an entry of
+    What it finds is what torch reaches here, not a datasheet's peak. On a CPU one thread. Takes about `seconds`, once per process: the result is kept. A GPU with TF32 has an entry of
     its own for it; "fp32" there is full float32, whatever the flags say, and the flags are as before afterwards.
     """
     from ampedu.device import this_machine
@@ -189,7 +203,8 @@ def roofline(device: str = "cpu", seconds: float = SECONDS) -> Roofline:
     formats = ["fp32", "bf16", "fp16"] + (["tf32"] if machine.tf32 == "yes" and machine.backend == "cuda" else [])
     share = seconds / (len(formats) + 1)
     peaks = {name: _peak(name, device, 8192 if on_gpu else 1024, share) for name in formats}
-    return Roofline(machine.name, _bandwidth(device, 2**28 if on_gpu else 2**24, share), peaks)
+    overheads = {name: _product_time(name, device, 16, 0.01).median for name in formats}
+    return Roofline(machine.name, _bandwidth(device, 2**28 if on_gpu else 2**24, share), peaks, overheads)
 
 
 def _bandwidth(device: str, elements: int, seconds: float) -> float:
@@ -204,18 +219,22 @@ def _bandwidth(device: str, elements: int, seconds: float) -> float:
 
 def _peak(name: str, device: str, largest: int, seconds: float) -> float:
     """Operations per second of a square product in a format, at the largest size that the time allows."""
+    size, spent = 128, 0.0
+    while True:
+        start = time.perf_counter()
+        timing = _product_time(name, device, size, seconds / 12)
+        spent += time.perf_counter() - start
+        # Twice the size takes eight times as long, and a measurement has at least eight calls.
+        if size >= largest or spent + 64 * timing.median > seconds:
+            return 2 * size**3 / timing.quartiles[0]
+        size *= 2
+
+
+def _product_time(name: str, device: str, size: int, seconds: float) -> Timing:
+    """The time of a square product in a format, with the float32 flags set accordingly."""
     import torch
 
-    dtypes = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-    size, spent = 128, 0.0
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(name, torch.float32)
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     with float32_precision("tf32" if name == "tf32" else "ieee"):
-        while True:
-            a = torch.randn(size, size, device=device).to(dtypes[name])
-            b = torch.randn(size, size, device=device).to(dtypes[name])
-            start = time.perf_counter()
-            timing = measure(lambda a=a, b=b: a @ b, device, min_seconds=seconds / 12, max_samples=7)
-            spent += time.perf_counter() - start
-            # Twice the size takes eight times as long, and a measurement has at least eight calls.
-            if size >= largest or spent + 64 * timing.median > seconds:
-                return 2 * size**3 / timing.quartiles[0]
-            size *= 2
+        return measure(lambda: a @ b, device, min_seconds=seconds, max_samples=7)
