@@ -19,13 +19,20 @@ _IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+)\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
 # Comment lines and indentation: a fifth of the text, of no use in a stored output. No string here depends on them.
 _COMMENT = re.compile(r"^[ \t]*(?://.*\n|/\*\*(?s:.*?)\*/\n)?", re.MULTILINE)
-_SHIM = """
+# A classic script, since those know their own element: no ids, and as many explorers on a page as one likes.
+_SCRIPT = """<script>
+(() => {
+"use strict";
+%s
 const state = %s;
 const put = (name, value) => { state[name] = value; };
 const model = { get: (name) => state[name], set: put, on() {}, save_changes() {} };
-const element = document.getElementById(%s);
-element.replaceChildren();
+const element = document.currentScript.previousElementSibling;
+const fallback = [...element.childNodes];
 explorer.render({ model, el: element });
+for (const node of fallback) node.remove();
+})();
+</script>
 """
 
 
@@ -50,16 +57,15 @@ def _inlined(name: str, seen: set[str]) -> str:
     return _EXPORT.sub("", _IMPORT.sub(lambda m: "" if m[1] in seen else _inlined(m[1], seen), text))
 
 
-def html(name: str, state: dict, element_id: str, fallback: str = "") -> str:
-    """HTML of an explorer that works alone, without kernel and network: a ``div`` and a module script.
+def html(name: str, state: dict, fallback: str = "") -> str:
+    """HTML of an explorer that works alone, without kernel and network: a ``div`` and the script that fills it.
 
-    ``state`` holds the traits (plain data); ``element_id`` must be unique on the page;
-    ``fallback`` is HTML shown where scripts do not run, for example the static figure as an image.
+    ``state`` holds the traits (plain data); ``fallback`` is HTML shown where scripts do not run, for example the
+    static figure as an image. The same arguments give the same text.
     """
     data = json.dumps(state, sort_keys=True).replace("<", "\\u003c")
-    script = module(name).replace("export default", "const explorer =") + _SHIM % (data, json.dumps(element_id))
-    element = f'<div id="{escaping.escape(element_id, quote=True)}">{fallback}</div>'
-    return f'{element}\n<script type="module">\n{script}</script>\n'
+    script = _SCRIPT % (module(name).replace("export default", "const explorer ="), data)
+    return f'<div class="ampedu-explorer">{fallback}</div>\n{script}'
 
 
 def page(name: str, state: dict, title: str) -> str:
@@ -71,5 +77,5 @@ def page(name: str, state: dict, title: str) -> str:
         f"<title>{escaping.escape(title)}</title>\n"
         "<style>:root { color-scheme: light dark }\n"
         "body { margin: 0 auto; max-width: 1132px; padding: 16px; box-sizing: border-box }</style>\n"
-        f"</head>\n<body>\n<main>\n{html(name, state, 'explorer')}</main>\n</body>\n</html>\n"
+        f"</head>\n<body>\n<main>\n{html(name, state)}</main>\n</body>\n</html>\n"
     )

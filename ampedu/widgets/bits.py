@@ -1,4 +1,4 @@
-"""What the bit explorer says: pure functions from typed text to a code, and from a code to rows of text."""
+"""What the bit explorer says where scripts do not run: pure functions from a code to rows of text."""
 
 import html
 import math
@@ -9,34 +9,6 @@ from ampedu import formats
 from ampedu.plots.layout import field_widths
 
 LONGEST = 60  # decimal digits that are shown before the middle is left out
-
-
-def parse(text: str, fmt) -> tuple[float, int]:
-    """(real number, code) of what a learner typed: a number, 0x and the code in hex, or all bits of the code.
-
-    Numbers may be decimal (0.1, 1e-8), hex floats (0x1.8p-3), inf or nan. Exactly as many 0 and 1 as the format has
-    bits, spaces and underscores aside, are bits. ValueError says what can be typed.
-    """
-    compact = re.sub(r"[\s_]", "", text.lower())
-    digits = compact.removeprefix("0b")
-    if re.fullmatch("[01]+", digits) and (len(digits) == fmt.bits or compact != digits):
-        return _of_code(int(digits, 2), fmt, text)
-    if re.fullmatch("0x[0-9a-f]+", compact):
-        return _of_code(int(compact, 16), fmt, text)
-    try:
-        number = float.fromhex(compact) if "0x" in compact else float(compact)
-    except (ValueError, OverflowError):
-        raise ValueError(
-            f"{text!r} is no number and no code: type a number such as 0.1 or 1e-8, "
-            f"a code in hex such as 0x{2 ** (fmt.bits - 2):X}, or all {fmt.bits} bits of {fmt.name}"
-        ) from None
-    return number, int(formats.encode(number, fmt))
-
-
-def _of_code(code: int, fmt, text: str) -> tuple[float, int]:
-    if code >= 2**fmt.bits:
-        raise ValueError(f"{text!r} is longer than the {fmt.bits} bits of {fmt.name}")
-    return formats.decode(code, fmt), code
 
 
 def bit_string(code: int, fmt) -> str:
@@ -94,7 +66,8 @@ def _exponent(parts, fmt) -> str:
         return f"{parts.exponent} (reserved)" if fmt.flavour == "ieee" else str(parts.exponent)
     stored = parts.exponent if parts.kind == "normal" else 1
     note = "" if parts.kind == "normal" else " (0 counts as 1)"
-    return f"{parts.exponent}{note}, so the power is {stored} − {fmt.bias} = {stored - fmt.bias}".replace("− -", "+ ")
+    power = f"{stored} − {fmt.bias}".replace("− -", "+ ") + f" = {stored - fmt.bias}".replace("-", "−")
+    return f"{parts.exponent}{note}, so the power is {power}"
 
 
 def _or_none(x: float | None) -> str:

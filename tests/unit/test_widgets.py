@@ -1,7 +1,10 @@
 """Widgets: one output with everything in it, a quiz that cannot be peeked at, an explorer that tells the truth."""
 
+import importlib
 import json
+import math
 import re
+import struct
 import subprocess
 import sys
 
@@ -9,10 +12,21 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from ampedu import progress, quizzes
-from ampedu.formats import FORMATS, UnknownFormatError
+from ampedu import progress, quizzes, static
+from ampedu.formats import FORMATS, FloatFormat, UnknownFormatError
 from ampedu.plots import Picture
-from ampedu.widgets import bit_explorer, bits, explorer, figure_slider, output, question, quiz, slider
+from ampedu.widgets import (
+    bit_explorer,
+    bits,
+    explorer,
+    figure_slider,
+    gradient_range,
+    gradients,
+    output,
+    question,
+    quiz,
+    slider,
+)
 from ampedu.widgets.output import WIDGET_VIEW
 
 DATA = {
@@ -76,6 +90,7 @@ def choose(quiz_shell, index):
 def call_all():
     assert quiz("01.range") is None
     assert bit_explorer("fp16", 0.1, compare=("bf16",)) is None
+    assert gradient_range({-20: 3, -10: 1}) is None
     assert slider(lambda n: Picture(line(n), f"line {n}"), [1, 2], 2, "size", alt="a line") is None
 
 
@@ -89,24 +104,23 @@ def test_each_call_is_one_output_with_live_and_static_versions(questions, shown)
     call_all()
     kinds = [set(data) for data, _ in shown]
     both = {"text/plain", "text/html", WIDGET_VIEW}
-    assert kinds == [both, both | {"image/png"}, both | {"image/png"}]
+    assert kinds == [both, *[both | {"image/png"}] * 3]
     assert all(set(data[WIDGET_VIEW]) == {"version_major", "version_minor", "model_id"} for data, _ in shown)
-    assert [metadata.get("image/png", {}).get("alt", "")[:8] for _, metadata in shown] == ["", "Bit layo", "line 2"]
+    assert [metadata.get("image/png", {}).get("alt", "")[:4] for _, metadata in shown] == ["", "Bit ", "Hist", "line"]
 
 
-def test_static_parts_are_the_same_every_time_and_hold_no_script_or_address(questions, shown):
+def test_static_parts_are_the_same_every_time_and_hold_no_address(questions, shown):
     call_all()
     call_all()
-    static = [{kind: text for kind, text in data.items() if kind != WIDGET_VIEW} for data, _ in shown]
-    assert static[:3] == static[3:]
-    for data in static:
-        assert "<script" not in data["text/html"]
+    stored = [{kind: text for kind, text in data.items() if kind != WIDGET_VIEW} for data, _ in shown]
+    assert stored[:4] == stored[4:]
+    for data in stored:
         assert not re.search(r" at 0x|model|object", data["text/plain"])
 
 
 def test_without_ipywidgets_the_static_version_is_shown(questions, shown, no_widgets):
     call_all()
-    assert len(shown) == 3
+    assert len(shown) == 4
     assert not any(WIDGET_VIEW in data for data, _ in shown)
 
 
@@ -121,9 +135,9 @@ def test_ipywidgets_that_cannot_make_a_widget_count_as_missing(questions, shown,
 
 
 def test_importing_the_widgets_does_not_import_ipywidgets():
-    code = "import sys, ampedu.widgets; print('ipywidgets' in sys.modules)"
+    code = "import sys, ampedu.widgets; print({'ipywidgets', 'anywidget'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("False\n", "")
+    assert (done.stdout, done.stderr) == ("set()\n", "")
 
 
 def test_no_output_widget_is_ever_made():
@@ -132,7 +146,7 @@ def test_no_output_widget_is_ever_made():
     widgets = output.toolkit()
     views = [
         question.Shell(quizzes.Question("quiz/01.a", "quiz", "?", (quizzes.Option("a", True, "b"),)), widgets).view,
-        explorer.Shell(FORMATS["fp16"], 1.0, 0x3C00, [], widgets).view,
+        figure_slider.Shell(line, [1, 2], 1, "n", "line", Picture(line(1), "x"), widgets).view,
     ]
 
     def below(widget):
@@ -291,93 +305,127 @@ def test_wrong_calls_of_slider(shown):
     assert shown == []
 
 
-# the explorer
+# the explorers
 
 
-def live_explorer(name="fp16", number=0.1, compare=()):
-    fmt = FORMATS[name]
-    from ampedu.formats import encode
-
-    return explorer.Shell(fmt, number, encode(number, fmt), list(compare), output.toolkit())
+def bits_shown(shown, *args, **options):
+    bit_explorer(*args, **options)
+    return shown.pop()[0]
 
 
-def pattern(live):
-    return "".join(button.description for button in live.rows[live.fmt.name][1])
+def state_of(data):
+    """The state in the script of a static explorer."""
+    return json.loads(re.search(r"^const state = (\{.*\});$", data["text/html"], re.MULTILINE)[1])
 
 
-@pytest.mark.parametrize(("name", "dtype"), [("fp16", torch.float16), ("bf16", torch.bfloat16)])
-@pytest.mark.parametrize("typed", ["0.1", "-2.5", "65504", "1e-6", "inf", "-0.0", "0x1.8p-3"])
-def test_typing_a_number_sets_torchs_bits(name, dtype, typed):
-    live = live_explorer(name)
-    live.typed.value = typed
-    number = float.fromhex(typed) if "x" in typed else float(typed)
-    code = torch.tensor(number, dtype=torch.float64).to(dtype).view(torch.int16).item() % 2**16
-    assert pattern(live) == f"{code:016b}"
-    assert [button.value for button in live.rows[name][1]] == [bit == "1" for bit in f"{code:016b}"]
-    assert f"0x{code:04X}" in live.facts.value
+def test_the_static_explorer_holds_script_state_picture_and_table(shown):
+    data = bits_shown(shown, "fp16", 0.1, compare=("bf16", "e4m3fn"))
+    html = data["text/html"]
+    assert state_of(data) == {"format": "fp16", "value": "0.1", "code": "", "compare": ["bf16", "e4m3fn"]}
+    assert static.module("bit_explorer").split("export default")[0] in html
+    fallback = html[: html.index("<script>")]
+    assert data["image/png"] in fallback and 'alt="Bit layouts.' in fallback and "0.0999755859375" in fallback
+    assert len(html) < 120_000
 
 
-def test_flipping_a_bit_changes_the_value():
-    live = live_explorer("fp16", 1.0)
-    live.rows["fp16"][1][0].value = True
-    assert live.typed.value == "-1.0" and pattern(live) == "1011110000000000"
-    live.rows["fp16"][1][15].value = True
-    assert live.typed.value == "-1.0009765625"
+@pytest.mark.parametrize("value", [0.1, -0.0, 2049, math.inf, -math.inf, math.nan, 5e-324, 1e308])
+def test_the_browser_gets_the_same_number(shown, value):
+    text = state_of(bits_shown(shown, "fp64", value))["value"]
+    assert struct.pack("d", float(text)) == struct.pack("d", value)
 
 
-@pytest.mark.parametrize("typed", ["0x3C00", "0b0011110000000000", "0 01111 0000000000", "0_01111_0000000000"])
-def test_codes_can_be_typed(typed):
-    assert bits.parse(typed, FORMATS["fp16"]) == (1.0, 0x3C00)
+def test_the_live_explorer_has_the_same_state_and_script(shown):
+    data = bits_shown(shown, "bf16", 3, compare=["fp16", "bf16", "fp16"])
+    widget = sys.modules["ipywidgets"].widgets.widget._instances[data[WIDGET_VIEW]["model_id"]]
+    assert {name: getattr(widget, name) for name in ("format", "value", "code", "compare")} == state_of(data)
+    assert state_of(data)["compare"] == ["fp16"]
+    assert widget._esm == static.module("bit_explorer")
+    assert repr(widget) == "BitExplorer(format='bf16', value='3.0', code='', compare=['fp16'])"
 
 
-@pytest.mark.parametrize("typed", ["abc", "", "0x", "1/3", "0x12345", "0b11111111111111111", "0xg"])
-def test_nonsense_is_answered_in_words_and_changes_nothing(typed):
-    live = live_explorer("fp16", 1.0)
-    live.typed.value = typed + " "
-    assert 'role="alert"' in live.message.value
-    assert pattern(live) == "0011110000000000"
-    live.typed.value = "2"
-    assert live.message.value == "" and pattern(live) == "0100000000000000"
+@pytest.mark.parametrize("broken", ["missing", "cannot be made"])
+def test_without_anywidget_the_static_explorer_is_shown_and_the_quiz_stays_live(questions, shown, monkeypatch, broken):
+    if broken == "missing":
+        monkeypatch.setitem(sys.modules, "anywidget", None)
+        monkeypatch.delitem(sys.modules, "ampedu.widgets.live", raising=False)
+    else:
+        monkeypatch.setitem(importlib.import_module("ampedu.widgets.live").CLASSES, "bit_explorer", lambda **_: 1 / 0)
+    data = bits_shown(shown)
+    assert WIDGET_VIEW not in data and "<script>" in data["text/html"] and "image/png" in data
+    quiz("01.range")
+    assert WIDGET_VIEW in shown[0][0]
 
 
-def test_typed_text_is_escaped():
-    live = live_explorer()
-    live.typed.value = "<script>"
-    assert "<script>" not in live.message.value
-
-
-def test_a_new_format_rounds_the_number_that_was_asked_for():
-    live = live_explorer("e4m3fn", 0.1)
-    live.format.value = "fp32"
-    code = torch.tensor(0.1, dtype=torch.float32).view(torch.int32).item()
-    assert pattern(live) == f"{code:032b}" and live.typed.value == "0.1"
-    live.format.value = "e2m1"
-    assert pattern(live) == "0000"  # below half of the smallest value, 0.5
-
-
-def test_nan_goes_into_a_format_without_nan_as_zero_and_this_is_said():
-    live = live_explorer("fp16", 1.0)
-    live.typed.value = "nan"
-    live.format.value = "e2m1"
-    assert "NaN" in live.message.value and pattern(live) == "0000"
-
-
-def test_neighbors_are_one_step_away_until_there_is_none():
-    live = live_explorer("e2m1", 4.0)
-    live.above.click()
-    assert live.typed.value == "6.0"
-    live.above.click()
-    assert "no value beyond 6.0" in live.message.value
-    live.below.click()
-    assert live.typed.value == "4.0" and live.message.value == ""
+def test_colab_is_told_where_the_script_is(shown, monkeypatch):
+    live = importlib.import_module("ampedu.widgets.live")
+    where = {"colab": {"custom_widget_manager": {"url": "…"}}}
+    monkeypatch.setattr(live.Explorer, "_repr_mimebundle_", lambda self: ({}, {WIDGET_VIEW: where}), raising=False)
+    bit_explorer()
+    assert shown[0][1][WIDGET_VIEW] == where and "alt" in shown[0][1]["image/png"]
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_can_be_explored(name, shown):
-    bit_explorer(name, 1.5, compare=["e2m1"])
-    live = live_explorer(name, 1.5)
-    assert len(pattern(live)) == FORMATS[name].bits
-    assert "formula" in shown[0][0]["text/plain"]
+    data = bits_shown(shown, name, 1.5, compare="e2m1")
+    assert state_of(data)["format"] == name
+    assert "formula" in data["text/plain"]
+
+
+def test_wrong_calls_of_the_bit_explorer(shown):
+    with pytest.raises(UnknownFormatError, match="fp17"):
+        bit_explorer("fp17")
+    with pytest.raises(UnknownFormatError, match="fp17"):
+        bit_explorer("fp16", 0.1, compare=["fp17"])
+    with pytest.raises(ValueError, match="compare names 4 formats, bf16, fp32, tf32, fp64: choose at most 3"):
+        bit_explorer("fp16", 0.1, compare=["bf16", "fp32", "tf32", "fp64"])
+    with pytest.raises(ValueError, match="does not know mine, a format of your own: choose one of fp64, fp32"):
+        bit_explorer(FloatFormat("mine", 4, 4, 7))
+    with pytest.raises(ValueError, match="NaN"):
+        bit_explorer("e2m1", math.nan)
+    assert shown == []
+
+
+def test_python_and_javascript_have_the_same_limits():
+    state, gradient = ((static.folder() / f"{name}.js").read_text() for name in ("state", "range_explorer"))
+    assert f"MOST_COMPARED = {explorer.MOST_COMPARED};" in state
+    assert f"min: {gradients.SMALLEST_SCALE}, max: {gradients.LARGEST_SCALE} " in gradient
+
+
+COUNTS = {-26: 10, -20: 60, -10: 25, 20: 5}
+
+
+def test_the_range_explorer(shown):
+    gradient_range(COUNTS, 7, ("fp16", "bf16"), 0, "gradients of <a>")
+    data = shown[0][0]
+    assert state_of(data) == {
+        "counts": {str(k): number for k, number in COUNTS.items()},
+        "zeros": 7,
+        "formats": ["fp16", "bf16"],
+        "scale_log2": 0,
+        "label": "gradients of <a>",
+    }
+    assert data["text/plain"].split("\n") == [
+        "gradients of <a>, scaled by 2^0: 100 nonzero values; 7 more are zero",
+        "  fp16: 10.0 % become zero, 60.0 % subnormal, 25.0 % normal, 5.0 % overflow",
+        "  bf16: 0 % become zero, 0 % subnormal, 100 % normal, 0 % overflow",
+    ]
+    assert "<a>" not in data["text/html"] and "image/png" in data
+    widget = sys.modules["ipywidgets"].widgets.widget._instances[data[WIDGET_VIEW]["model_id"]]
+    assert repr(widget) == "RangeExplorer(formats=['fp16', 'bf16'], scale_log2=0, label='gradients of <a>')"
+
+
+def test_wrong_calls_of_the_range_explorer(shown):
+    with pytest.raises(ValueError, match="e8m0 has no sign and no zero"):
+        gradient_range(COUNTS, formats="e8m0")
+    with pytest.raises(ValueError, match="scale_log2 is 40: the slider holds whole powers of two, -8 to 32"):
+        gradient_range(COUNTS, scale_log2=40)
+    with pytest.raises(ValueError, match="a count is negative"):
+        gradient_range({0: -1})
+    with pytest.raises(ValueError, match="does not know mine"):
+        gradient_range(COUNTS, formats=[FloatFormat("mine", 4, 4, 7)])
+    with pytest.raises(ValueError, match="at least one format"):
+        gradient_range(COUNTS, formats=[])
+    assert shown == []
 
 
 def test_the_table_says_what_torch_says_of_float16():
@@ -405,11 +453,3 @@ def test_decimals_are_exact(value, text):
 def test_very_long_decimals_say_how_long_they_are():
     text = bits.exact_decimal(5e-324)
     assert text.startswith("4.94065645841246544176") and text.endswith("e-324 (751 digits)")
-
-
-def test_a_wrong_format_is_refused(shown):
-    with pytest.raises(UnknownFormatError, match="fp17"):
-        bit_explorer("fp17")
-    with pytest.raises(UnknownFormatError, match="fp17"):
-        bit_explorer("fp16", 0.1, compare=["fp17"])
-    assert shown == []

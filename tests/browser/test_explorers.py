@@ -2,28 +2,17 @@
 
 import json
 import math
-import shutil
 import statistics
 
 import pytest
 
 from ampedu import static
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 BITS = {"format": "fp16", "value": "0.1", "code": "", "compare": ["bf16", "fp32"]}
 BELL = {str(k): round(4e4 * math.exp(-(((k + 22) / 7) ** 2))) for k in range(-40, 1)}
 RANGE = {"counts": BELL, "zeros": 7, "formats": ["fp16", "bf16", "e4m3fn"], "scale_log2": 0, "label": "gradients"}
 CLICKS = """(times) => {
-  const root = document.querySelector("#explorer > div").shadowRoot;
+  const root = document.querySelector(".ampedu-explorer > div").shadowRoot;
   const took = [];
   for (let i = 0; i < times; i += 1) {
     const bits = root.querySelectorAll(".bit");
@@ -38,7 +27,7 @@ CLICKS = """(times) => {
   return took;
 }"""
 EVERYTHING = """(values) => {
-  const root = document.querySelector("#explorer > div").shadowRoot;
+  const root = document.querySelector(".ampedu-explorer > div").shadowRoot;
   const [format, number] = [root.querySelector("select"), root.querySelector("input")];
   const enter = (node, value) => { node.value = value; node.dispatchEvent(new Event("change")); };
   const wrong = [];
@@ -53,45 +42,30 @@ EVERYTHING = """(values) => {
   }
   return wrong;
 }"""
-BACKGROUND = """() =>
-  getComputedStyle(document.querySelector("#explorer > div").shadowRoot.querySelector(".card")).backgroundColor"""
+SHADOW = "document.querySelector('.ampedu-explorer > div').shadowRoot"
+BACKGROUND = f"() => getComputedStyle({SHADOW}.querySelector('.card')).backgroundColor"
 OVERFLOW = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
-
-if CHROMIUM is None:
-    pytest.skip("chromium is not installed", allow_module_level=True)
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as running:
-        chromium = running.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture
-def visit(browser, tmp_path):
-    """Open an explorer from a file; at the end no message on the console and no request but the file itself."""
-    problems, contexts = [], []
+def visit(watched, tmp_path):
+    """Open an explorer from a file; at the end not one message on the console, and no request but the file itself."""
+    problems, opened = [], []
 
     def open_page(name="bit_explorer", state=BITS, **options):
         file = tmp_path / f"{name}.html"
         file.write_text(static.page(name, state, "Explorer"), encoding="utf-8")
-        context = browser.new_context(**({"viewport": {"width": 940, "height": 900}} | options))
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: problems.append(message.text))
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("request", lambda request: None if request.url == file.as_uri() else problems.append(request.url))
-        page.goto(file.as_uri())
-        page.wait_for_selector(".card")
-        return page
+        view = watched(**({"viewport": {"width": 940, "height": 900}} | options))
+        view.page.on("console", lambda message: problems.append(message.text))
+        view.page.goto(file.as_uri())
+        view.page.wait_for_selector(".card")
+        opened.append((view, file.as_uri()))
+        return view.page
 
     yield open_page
-    for context in contexts:
-        context.close()
     assert problems == []
+    for view, address in opened:
+        assert view.requests == [address]
 
 
 def shown(page):
@@ -117,11 +91,9 @@ def test_the_keyboard_alone_reaches_and_changes_bits(visit):
     page = visit(state=BITS | {"value": "1"})
     page.get_by_role("button", name="NaN").focus()
     page.keyboard.press("Tab")
-    active = "() => document.querySelector('#explorer > div').shadowRoot.activeElement.getAttribute('aria-label')"
+    active = f"() => {SHADOW}.activeElement.getAttribute('aria-label')"
     assert page.evaluate(active) == "sign bit: 0"
-    outline = page.evaluate(
-        "() => getComputedStyle(document.querySelector('#explorer > div').shadowRoot.activeElement).outlineWidth"
-    )
+    outline = page.evaluate(f"() => getComputedStyle({SHADOW}.activeElement).outlineWidth")
     assert outline == "3px"
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Space")
@@ -136,7 +108,7 @@ def test_the_keyboard_alone_reaches_and_changes_bits(visit):
     page.keyboard.press("ArrowDown")
     assert shown(page) == "= 0.99951171875"
     page.keyboard.press("Tab")
-    assert page.evaluate("() => document.querySelector('#explorer > div').shadowRoot.activeElement.className") != "bit"
+    assert page.evaluate(f"() => {SHADOW}.activeElement.className") != "bit"
     assert page.locator('.bit[tabindex="0"]').count() == 1
 
 
@@ -234,6 +206,18 @@ def test_nothing_overflows_at_400_percent_zoom(visit, name):
         for summary in page.locator("summary:visible").all():
             summary.click()
             assert page.evaluate(OVERFLOW) == 0, value
+
+
+@pytest.mark.parametrize("name", ["static", "zoom400", "range", "range-zoom400"])
+def test_screenshots(watched, tmp_path, name):
+    kind = "range_explorer" if name.startswith("range") else "bit_explorer"
+    file = tmp_path / f"{name}.html"
+    file.write_text(static.page(kind, RANGE if kind == "range_explorer" else BITS, "Explorer"), encoding="utf-8")
+    small = {"viewport": {"width": 320, "height": 256}, "device_scale_factor": 4}
+    view = watched(**(small if "zoom" in name else {"viewport": {"width": 1200, "height": 900}}))
+    view.page.goto(file.as_uri())
+    view.page.locator(".picture svg").first.wait_for()
+    view.shot(name, whole="zoom" in name)
 
 
 def test_dark_and_light_follow_the_page(visit):
