@@ -30,7 +30,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Facts:
-    """What was read. ``cpu_flags`` is None where the system does not tell."""
+    """What was read. ``cpu_flags``: what torch may use of the CPU; None where the system does not tell."""
 
     system: str
     architecture: str
@@ -54,7 +54,7 @@ def read(device: str) -> Facts:
         system=system,
         architecture=platform.machine(),
         cpu_name=cpu_name(system),
-        cpu_flags=cpu_flags(system),
+        cpu_flags=allowed(cpu_flags(system), os.environ.get("ONEDNN_MAX_CPU_ISA", "")),
         memory_bytes=memory_bytes(),
         cores=cores(),
         threads=torch.get_num_threads(),
@@ -133,6 +133,15 @@ def cpu_flags(system: str) -> frozenset[str] | None:
         found = {name.lower() for name in ("BF16", "FP16", "SME") if sysctl(f"hw.optional.arm.FEAT_{name}") == "1"}
         return frozenset(found)
     return None
+
+
+def allowed(flags: frozenset[str] | None, limit: str) -> frozenset[str] | None:
+    """The flags without those that oneDNN must not use by the environment variable ONEDNN_MAX_CPU_ISA, e.g. "AVX2"."""
+    limit = limit.upper()
+    if flags is None or limit in ("", "ALL", "DEFAULT") or "AMX" in limit:
+        return flags
+    kept = {"avx512_bf16": "BF16" in limit or "FP16" in limit, "avx512_fp16": "FP16" in limit}
+    return frozenset(flag for flag in flags if kept.get(flag, not flag.startswith("amx_")))
 
 
 def parse_cpuinfo(text: str) -> frozenset[str] | None:

@@ -152,26 +152,27 @@ class Roofline:
         """The roof over this intensity, in FLOP/s."""
         return attainable(intensity, self.peaks[dtype], self.bandwidth)
 
-    def seconds(self, work: Work, dtype: str) -> float:
-        """The least time for that work: the longest of arithmetic, traffic and the overhead of the call."""
-        return max(self.limits(work, dtype).values())
+    def limits(self, op: str, shapes, dtype: str, **settings) -> dict[str, float]:
+        """Seconds that "arithmetic", "memory" and "overhead" alone would take for one call of `flops_bytes`'s ops.
 
-    def limits(self, work: Work, dtype: str) -> dict[str, float]:
-        """Seconds that "arithmetic", "memory" and "overhead" alone would take."""
+        Only products run on matrix units: the arithmetic of the other ops counts at the float32 peak in every format.
+        """
+        work = flops_bytes(op, shapes, dtype, **settings)
+        unit = "fp32" if op in PER_ELEMENT else dtype
         return {
-            "arithmetic": work.flops / self.peaks[dtype],
+            "arithmetic": work.flops / self.peaks[unit],
             "memory": work.bytes / self.bandwidth,
-            "overhead": self.overheads.get(dtype, 0.0),
+            "overhead": self.overheads.get(unit, 0.0),
         }
 
-    def limit(self, work: Work, dtype: str) -> str:
+    def limit(self, op: str, shapes, dtype: str, **settings) -> str:
         """Which of the three takes longest: "arithmetic", "memory" or "overhead"."""
-        limits = self.limits(work, dtype)
+        limits = self.limits(op, shapes, dtype, **settings)
         return max(limits, key=limits.get)
 
     def gain(self, op: str, shapes, fast: str, slow: str = "fp32", **settings) -> float:
-        """Predicted time in `slow` divided by that in `fast`, from work, traffic and this roofline alone."""
-        times = [self.seconds(flops_bytes(op, shapes, dtype, **settings), dtype) for dtype in (slow, fast)]
+        """Predicted time in `slow` divided by that in `fast`: of both the longest of the three limits."""
+        times = [max(self.limits(op, shapes, dtype, **settings).values()) for dtype in (slow, fast)]
         return times[0] / times[1]
 
 
@@ -193,8 +194,9 @@ def of_gpu(row: dict) -> Roofline:
 def roofline(device: str = "cpu", seconds: float = SECONDS) -> Roofline:
     """Measures this machine: the speed of a copy, of the largest affordable product and of a tiny one in each format.
 
-    What it finds is what torch reaches here, not a datasheet's peak. On a CPU one thread. Takes about `seconds`, once per process: the result is kept. A GPU with TF32 has an entry of
-    its own for it; "fp32" there is full float32, whatever the flags say, and the flags are as before afterwards.
+    What it finds is what torch reaches here, not a datasheet's peak. On a CPU one thread. Takes about `seconds`, once
+    per process: the result is kept. A GPU with TF32 has an entry of its own for it; "fp32" is full float32, whatever
+    the flags say, and the flags are as before afterwards.
     """
     from ampedu.device import this_machine
 
@@ -213,8 +215,8 @@ def _bandwidth(device: str, elements: int, seconds: float) -> float:
 
     source = torch.ones(elements, device=device)
     target = torch.empty_like(source)
-    timing = measure(lambda: target.copy_(source), device, min_seconds=seconds / 3, max_samples=20)
-    return 2 * source.nbytes / timing.quartiles[0]
+    timing = measure(lambda: target.copy_(source), device, min_seconds=seconds / 2, max_samples=30)
+    return 2 * source.nbytes / min(timing.samples)
 
 
 def _peak(name: str, device: str, largest: int, seconds: float) -> float:
@@ -222,11 +224,11 @@ def _peak(name: str, device: str, largest: int, seconds: float) -> float:
     size, spent = 128, 0.0
     while True:
         start = time.perf_counter()
-        timing = _product_time(name, device, size, seconds / 12)
+        timing = _product_time(name, device, size, seconds / 6)
         spent += time.perf_counter() - start
         # Twice the size takes eight times as long, and a measurement has at least eight calls.
         if size >= largest or spent + 64 * timing.median > seconds:
-            return 2 * size**3 / timing.quartiles[0]
+            return 2 * size**3 / min(timing.samples)  # a roof: the best that was seen
         size *= 2
 
 
@@ -237,4 +239,4 @@ def _product_time(name: str, device: str, size: int, seconds: float) -> Timing:
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(name, torch.float32)
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     with float32_precision("tf32" if name == "tf32" else "ieee"):
-        return measure(lambda: a @ b, device, min_seconds=seconds, max_samples=7)
+        return measure(lambda: a @ b, device, min_seconds=seconds, max_samples=12)

@@ -98,8 +98,8 @@ def compare(
     """The times of several functions, measured in turns: round 1 of all, round 2 of all, …
 
     What disturbs the machine for a while then disturbs all of them, and `speedup` compares within rounds. All get
-    the same number of samples, and the rounds end when every function had `min_seconds`, or max_samples were taken.
-    The arguments are those of `measure`.
+    the same number of samples. The rounds end when the functions had `min_seconds` each on average, or when there are
+    max_samples. The arguments are those of `measure`.
     """
     if not functions:
         raise ValueError("there is nothing to measure: give at least one function")
@@ -112,8 +112,8 @@ def compare(
         for count in range(1, max_samples + 1):
             for name, function in functions.items():
                 samples[name].append(_sample(function, calls[name], clock, wait) / calls[name])
-            least = min(sum(times) * calls[name] for name, times in samples.items())
-            if count >= min(MIN_SAMPLES, max_samples) and least >= min_seconds:
+            spent = sum(sum(times) * calls[name] for name, times in samples.items())
+            if count >= min(MIN_SAMPLES, max_samples) and spent >= min_seconds * len(functions):
                 break
     return {name: Timing(tuple(times), calls[name]) for name, times in samples.items()}
 
