@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 
 from ampedu.plots import Picture
 from ampedu.widgets.output import show, toolkit
+from ampedu.widgets.redrawn import Redrawn
 
 
 def slider(draw, values, start, label: str, alt: str) -> None:
@@ -42,10 +43,9 @@ def as_picture(drawn, alt: str) -> Picture:
 
 
 class Shell:
-    """The live slider. An Image widget is redrawn: faster than an Output widget, and no runner deadlocks on it."""
+    """The live slider and the image that it redraws."""
 
     def __init__(self, draw, values, start, label, alt, first, widgets):
-        self.draw, self.alt = draw, alt
         self.slider = widgets.SelectionSlider(
             options=[(name(value), value) for value in values],
             value=start,
@@ -53,26 +53,7 @@ class Shell:
             style={"description_width": "initial"},
             layout=widgets.Layout(width="min(100%, 36em)"),
         )
-        # Without a width of its own an image widget stretches to the page.
-        layout = widgets.Layout(width=f"{first.pixels[0]}px", max_width="100%", object_fit="contain")
-        self.image = widgets.Image(value=first.png(), format="png", layout=layout)
-        self.image.add_class("ampedu-figure")
-        self.words = widgets.HTML(_hidden(first.alt))
+        drawn = Redrawn(first, widgets)
+        self.image, self.words = drawn.image, drawn.words
         self.view = widgets.VBox([self.slider, self.image, self.words])
-        self.slider.observe(self._on_move, names="value")
-
-    def _on_move(self, change) -> None:
-        try:
-            drawn = as_picture(self.draw(change["new"]), self.alt)
-        except Exception as error:  # the kernel drops what a callback raises: say it where the figure is
-            self.words.value = f"<strong>{html.escape(f'{type(error).__name__}: {error}')}</strong>"
-            return
-        self.image.value = drawn.png()
-        self.image.layout.width = f"{drawn.pixels[0]}px"
-        self.words.value = _hidden(drawn.alt)
-
-
-def _hidden(alt: str) -> str:
-    """Alt text for screen readers: an Image widget has none of its own."""
-    style = "position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)"
-    return f'<div role="status" style="{style}">{html.escape(alt)}</div>'
+        self.slider.observe(lambda change: drawn.draw(lambda: as_picture(draw(change["new"]), alt)), names="value")
