@@ -8,6 +8,7 @@ assignment) is taken as it was before that statement; a name that a function bod
 
 import ast
 import builtins
+import functools
 import re
 import symtable
 from dataclasses import dataclass, field
@@ -63,12 +64,9 @@ def analyze(cells: list[str], name: str) -> Closure:
     """
     statements, unkept = [], set()
     for cell in cells:
-        for source, node in _statements(cell):
-            statement = _examine(source, node) if _is_kept(node) else None
-            if statement:
-                statements.append(statement)
-            else:
-                unkept |= _bound_names(node)
+        kept, others = _examined(cell)
+        statements += kept
+        unkept |= others
     chosen, missing = _select(statements, name)
     if not chosen:
         raise LookupError(f"no cell that has run defines {name}")
@@ -108,15 +106,30 @@ def _select(statements, name):
     return chosen, missing
 
 
+@functools.lru_cache(maxsize=4096)
+def _examined(cell):
+    """The statements of a cell that are kept, and the names that its other statements bind."""
+    kept, others = [], frozenset()
+    for source, node in _statements(cell):
+        statement = _examine(source, node) if _is_kept(node) else None
+        if statement:
+            kept.append(statement)
+        else:
+            others |= _bound_names(node)
+    return kept, others
+
+
 def _statements(cell):
     text, tree = _parse(cell)
-    for node in tree.body:
-        first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
-        lines = text.splitlines()[first - 1 : node.end_lineno]
-        one_line = any(
-            other is not node and other.lineno <= node.end_lineno and other.end_lineno >= first for other in tree.body
-        )
-        yield (ast.unparse(node) if one_line else "\n".join(lines)), node
+    lines = text.split("\n")  # not splitlines(), which also splits at form feeds and U+2028
+    spans = [(_first_line(node), node.end_lineno) for node in tree.body]
+    for i, (node, (first, last)) in enumerate(zip(tree.body, spans, strict=True)):
+        shares_a_line = (i > 0 and spans[i - 1][1] >= first) or (i + 1 < len(spans) and spans[i + 1][0] <= last)
+        yield (ast.unparse(node) if shares_a_line else "\n".join(lines[first - 1 : last])), node
+
+
+def _first_line(node):
+    return min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
 
 
 def _parse(cell):
@@ -192,7 +205,8 @@ def _reads(text, result):
     while pending:
         scope, inside_function = pending.pop()
         for symbol in scope.get_symbols():
-            if not symbol.is_referenced():
+            # `global n; n += 1` reads n, but the symbol table counts it as an assignment only.
+            if not (symbol.is_referenced() or symbol.is_declared_global()):
                 continue
             if scope is top or symbol.is_global():
                 (result.late if inside_function else result.eager).add(symbol.get_name())

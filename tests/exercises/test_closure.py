@@ -1,4 +1,5 @@
 import sys
+import time
 
 import pytest
 
@@ -79,6 +80,31 @@ def test_magics_in_the_same_cell():
     assert run(["%%time\ndef f(): return 6"])() == 6
     assert run(["x = 7\ny = (x\n  % 4)\ndef f(): return y"])() == 3
     assert run(["a = 1; b = 2\r\ndef f(): return a + b"])() == 3
+
+
+def test_a_global_that_is_only_assigned_in_the_function():
+    f = run(["n = 40", "def f():\n    global n\n    n += 1\n    return n"])
+    assert f() == 41 and f() == 42
+    assert run(["def f():\n    global z\n    z = 1\n    return z"])() == 1
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\x0c", "\x1d", "\x85"])
+def test_lines_end_only_where_python_ends_them(separator):
+    assert run([f's = "a{separator}b"\nk = 5\ndef f():\n    return s, k'])() == (f"a{separator}b", 5)
+
+
+def test_long_cells_cost_linear_time_and_cells_that_ran_again_cost_nothing():
+    def seconds(lines):
+        cells = ["\n".join(f"x{i} = {i}" for i in range(lines)) + "\ndef f(): return x7"]
+        times = []
+        for _ in range(2):
+            start = time.process_time()
+            assert run(cells)() == 7
+            times.append(time.process_time() - start)
+        return times
+
+    first, again = seconds(4000)
+    assert first < 12 * seconds(1000)[0] and again < first / 3
 
 
 def test_missing_and_unkept_names():
