@@ -3,7 +3,26 @@
 from ampedu.plots.drawing import Picture, picture
 from ampedu.plots.layout import bit_layout
 from ampedu.plots.line import number_line
+from ampedu.plots.loss import landing, landing_zones
+from ampedu.plots.plain import curves, matrices
 from ampedu.plots.ranges import density, range_precision
+from ampedu.plots.roofline import roofline, tile_product, useful_work, waves
 from ampedu.plots.step import amp_step
 
-__all__ = ["Picture", "amp_step", "bit_layout", "density", "number_line", "picture", "range_precision"]
+__all__ = [
+    "Picture",
+    "amp_step",
+    "bit_layout",
+    "curves",
+    "density",
+    "landing",
+    "landing_zones",
+    "matrices",
+    "number_line",
+    "picture",
+    "range_precision",
+    "roofline",
+    "tile_product",
+    "useful_work",
+    "waves",
+]

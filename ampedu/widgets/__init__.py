@@ -1,4 +1,4 @@
-"""Interactive cells: a quiz, explorers of bits and of gradient ranges, a figure with a slider.
+"""Interactive cells: a quiz, explorers of bits, ranges, updates and GPUs, a figure with a slider.
 
 Each call shows one output that holds the live widget and, for readers without a kernel, a static version of it.
 Without ipywidgets, or where it is broken, the static version is all there is. Nothing is returned.
@@ -6,7 +6,9 @@ Without ipywidgets, or where it is broken, the static version is all there is. N
 
 from ampedu.widgets.explorer import bit_explorer
 from ampedu.widgets.figure_slider import slider
+from ampedu.widgets.gpus import gpu_explorer
 from ampedu.widgets.gradients import gradient_range
+from ampedu.widgets.landing import update_explorer
 from ampedu.widgets.question import quiz
 
-__all__ = ["bit_explorer", "gradient_range", "quiz", "slider"]
+__all__ = ["bit_explorer", "gpu_explorer", "gradient_range", "quiz", "slider", "update_explorer"]
