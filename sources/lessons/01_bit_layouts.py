@@ -145,8 +145,12 @@ print(len(codes), "patterns, each larger than the one before:", bool((values.dif
 # %% [markdown]
 # ## 1.3 Turn the bits yourself
 #
-# Each button is a bit. Three things to find: the smallest number above zero; what the sign bit does to zero; one third,
-# as near as you can get.
+# Each button is a bit: click it, or use the keys named below the row. You can also type a number, choose another format
+# or press a preset. The sentence under the bits says what happened; the table says what two other formats make of the
+# same number.
+#
+# Three things to find with the bits alone: the smallest number above zero; what the sign bit does to zero; one third,
+# as near as you can get (then type `1/3` to see how near you came). The presets 2049 and 65520 come back in 1.5 and 1.7.
 
 # %%
 from ampedu.widgets import bit_explorer
