@@ -14,7 +14,6 @@ import argparse
 import datetime
 import json
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -215,26 +214,33 @@ def _note(row: dict, cell: dict, result: dict, sanitize) -> None:
             row |= {"status": "mismatch", **difference}
 
 
-def check(options) -> dict:
-    """Runs everything and returns the report."""
+def not_begun(path: Path, options, why: str) -> dict:
+    """What stands in the report for a notebook that was not run."""
+    name = path.relative_to(options.root).as_posix()
+    return {"path": name, "cells": [], "recorded": [], "seconds": 0.0, "note": f"not begun: {why}"}
+
+
+def check(options, out: Path) -> dict:
+    """Runs everything and returns the report, which is in `out` too; there it grows with every notebook."""
     paths = notebooks(options.root, options.only)
     begun, stop = datetime.datetime.now(datetime.UTC), time.monotonic() + options.limit_s
     facts = machine_facts(options)
     sanitize = compare.sanitizer(REPOSITORY / "tests" / "sanitize.cfg")
-    done = []
-    for path in paths:
-        if time.monotonic() < stop:
-            done.append(run(path, options, stop, sanitize))
-        else:
-            done.append(
-                {"path": path.relative_to(options.root).as_posix(), "cells": [], "recorded": [], "seconds": 0.0}
-            )
-            done[-1]["note"] = f"not begun: the time for everything ({options.limit_s:g} s) was over"
-        print(report.line(done[-1]), flush=True)
     command = f"python tools/gpu_check.py --device {options.device}"
     command += "".join(f" --only {stem}" for stem in options.only)
     head = {"date": begun.date().isoformat(), "command": command, "device": options.device, "limit_s": options.limit_s}
-    return report.document(head, facts, done)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    done = []
+    for number, path in enumerate(paths, 1):
+        if time.monotonic() < stop:
+            done.append(run(path, options, stop, sanitize))
+        else:
+            done.append(not_begun(path, options, f"the time for everything ({options.limit_s:g} s) was over"))
+        print(report.line(done[-1]), flush=True)
+        rest = [not_begun(other, options, "the check itself was ended") for other in paths[number:]]
+        document = report.document(head, facts, done + rest)
+        out.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return document
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -243,16 +249,15 @@ def main(arguments: list[str] | None = None) -> int:
     options.root = options.root.resolve()
     if options.keep:
         return report.keep(options.keep, options.root)
-    print(report.HEAD, flush=True)
-    document = check(options)
-    out = options.out or options.root / "build" / "gpu-check.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    # So that a check that is ended from outside ends its children too.
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit("gpu_check: ended from outside"))
+    try:
+        print(report.HEAD, flush=True)
+        document = check(options, options.out or options.root / "build" / "gpu-check.json")
+    finally:
+        signal.signal(signal.SIGTERM, before)
     print(report.summary(document))
-    print(
-        f"Written to {options.out or 'build/gpu-check.json'} ({platform.python_version()}, torch "
-        f"{document['versions']['torch']})."
-    )
+    print(f"Written to {options.out or 'build/gpu-check.json'}, torch {document['versions']['torch']}.")
     return 0 if document["passed"] else 1
 
 

@@ -30,7 +30,7 @@ def document(head: dict, facts: dict, done: list[dict]) -> dict:
     driver = facts["versions"].get("driver")
     recorded = []
     for notebook in done:
-        for item in notebook.pop("recorded"):
+        for item in notebook["recorded"]:
             versions = item["versions"] | ({"driver": driver} if driver else {})
             recorded.append({**item, "versions": versions, "command": head["command"], "notebook": notebook["path"]})
     return {
@@ -40,7 +40,7 @@ def document(head: dict, facts: dict, done: list[dict]) -> dict:
         "seconds": round(sum(notebook["seconds"] for notebook in done), 1),
         **facts,
         "missing": [name for name, version in facts["versions"].items() if version is None],
-        "notebooks": done,
+        "notebooks": [{key: value for key, value in item.items() if key != "recorded"} for item in done],
         "failures": _picked(found, ("failed", "not run"), ("reason", "traceback")),
         "mismatches": _picked(found, ("mismatch",), ("expected", "got")),
         "skipped": _picked(found, ("skipped",), ("reason",)),

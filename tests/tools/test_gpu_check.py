@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -209,6 +210,29 @@ def test_a_process_that_dies_is_one_failure(tmp_path, quick):
     assert [cell["status"] for cell in report["notebooks"][0]["cells"]] == ["failed", "not run"]
     assert report["failures"][0]["reason"] == "the process died"
     assert [cell["status"] for cell in report["notebooks"][1]["cells"]] == ["ok"]
+
+
+def test_a_check_that_is_ended_leaves_its_report_and_no_process(tmp_path, quick, monkeypatch):
+    write(tmp_path, "01_first.ipynb", cell("print(1)", stream("1\n")))
+    write(tmp_path, "02_endless.ipynb", *ENDLESS)
+    write(tmp_path, "03_late.ipynb", cell("print(1)", stream("1\n")))
+    made, real = [], gpu_check.Child
+
+    class Ended(real):
+        def next(self, seconds):
+            event = super().next(seconds)
+            made.append(self.process)
+            if event == {"start": 2}:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return event
+
+    monkeypatch.setattr(gpu_check, "Child", Ended)
+    with pytest.raises(SystemExit, match="ended from outside"):
+        quick()
+    report = json.loads((tmp_path / "report.json").read_text())
+    notes = [notebook.get("note") for notebook in report["notebooks"]]
+    assert notes == [None, "not begun: the check itself was ended", "not begun: the check itself was ended"]
+    assert report["passed"] is False and all(process.poll() is not None for process in made)
 
 
 def test_what_a_cell_starts_ends_with_it(tmp_path, quick):
