@@ -3,7 +3,7 @@
 import inspect
 import types
 
-from ampedu.exercises import compare, plain
+from ampedu.exercises import compare, plain, spec
 
 
 def swapped(id, answer) -> bool:
@@ -28,6 +28,15 @@ def problem(ex, signature: dict, answer) -> str | None:
     if wanted == "function" and isinstance(answer, type):
         return f"The answer is the class {answer.__name__}, not a function. {cure}"
     return _parameters(ex, signature, answer)
+
+
+def belongs_elsewhere(ex, answer) -> str | None:
+    """A sentence if the answer has the name of another exercise's answer in the same lab, or None."""
+    name = getattr(answer, "__name__", None)
+    for other in spec.of_stem(ex.stem):
+        if name == other.answer != ex.answer:
+            return f"you passed `{name}`, the answer to {other.id}. This check is for `{ex.answer}`."
+    return None
 
 
 def _what(answer):

@@ -4,9 +4,11 @@ import linecache
 import sys
 
 from ampedu.exercises.blocking import blocked
-from ampedu.exercises.closure import Closure, analyze, calls, closure, until, uses
+from ampedu.exercises.closure import Closure, analyze, calls, closure, imported, until, uses
 
-__all__ = ["Closure", "Recorder", "analyze", "calls", "closure", "materialize", "recorder", "until", "uses"]
+__all__ = [
+    "Closure", "Recorder", "analyze", "calls", "closure", "imported", "materialize", "recorder", "until", "uses",
+]  # fmt: skip
 
 
 class Recorder:

@@ -8,7 +8,7 @@ from ampedu import progress
 from ampedu.exercises import arguments, cells, data, judge, spec
 from ampedu.exercises.blocking import ForbiddenImport
 from ampedu.exercises.limits import TimeLimit, limited
-from ampedu.exercises.locate import NoSource, call_from, locate, state_variables
+from ampedu.exercises.locate import NoSource, call_from, locate, own_files, state_variables
 from ampedu.exercises.report import Report
 from ampedu.exercises.state import captured, neutral, reseed
 
@@ -77,6 +77,9 @@ def _judge(ex, item, answer, call):
             used = cells.uses(definition.source, ex.equivalents)
             if used:
                 report.notes.append(f"uses {', '.join(used)}: an instructor may want to look at it.")
+            if files := own_files(definition, answer, call.scope):
+                listed = " and ".join(f"`{name}`" for name in files)
+                report.notes.append(f"needs {listed}. Grading sees the notebook alone: move what you need into a cell.")
         except NoSource:
             subject, definition, variables = answer, None, []
             report.notes.append("the source of the answer was not found, so the object itself was checked.")
@@ -89,6 +92,8 @@ def _judge(ex, item, answer, call):
             live = judge.verdict(ex, item, judge.observe(ex, answer, item.cases))
             if live.status == "passed":
                 verdict = _depends(ex, verdict, variables)
+    if verdict.status == "failed" and (text := arguments.belongs_elsewhere(ex, answer)):
+        report.notes.append(text)
     report.status, report.message = verdict.status, verdict.message
     report.printed = printed.getvalue()
     if verdict.status in ("passed", "not judged"):

@@ -247,6 +247,17 @@ def uses(source: str, dotted: tuple[str, ...]) -> list[str]:
     return [name for name in dotted if any(full == name or full.startswith(name + ".") for full in found)]
 
 
+def imported(source: str) -> set[str]:
+    """The top-level packages that the source imports anywhere."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {item.name.split(".")[0] for item in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.split(".")[0])
+    return found
+
+
 def _full_name(node, alias):
     parts = []
     while isinstance(node, ast.Attribute):

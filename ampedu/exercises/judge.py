@@ -8,6 +8,7 @@ always are.
 """
 
 import copy
+import itertools
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -93,12 +94,17 @@ def first_line(error) -> str:
 
 
 def reduce(ex, cases, outcomes) -> list[dict]:
-    """Raw outcomes to canonical ones by the exercise's ``reduce``; a value it cannot take becomes "unsupported"."""
+    """Raw outcomes to canonical ones by the exercise's ``reduce``; a value it cannot take becomes "unsupported".
+
+    A ``reduce`` that raises NotPlain says why in words.
+    """
     result = []
     for case, outcome in zip(cases, outcomes, strict=True):
         if "value" in outcome:
             try:
                 outcome = {"value": plain.freeze(ex.reduce(copy.deepcopy(case), copy.deepcopy(outcome["value"])))}
+            except plain.NotPlain as error:
+                outcome = {"unsupported": str(error)}
             except Exception as error:
                 reason = f"the value {compare.show(outcome['value'], 100)} cannot be evaluated ({type(error).__name__})"
                 outcome = {"unsupported": reason}
@@ -141,7 +147,7 @@ def describe_outcome(outcome) -> str:
         return f"{outcome['error']}: {outcome['text']}" if outcome.get("text") else outcome["error"]
     if "timeout" in outcome:
         return f"no result: stopped after {outcome['timeout']:g} s"
-    return f"no result: {outcome['unsupported']}"
+    return f"no usable result: {outcome['unsupported']}"
 
 
 def is_stub(ex, outcome) -> bool:
@@ -186,7 +192,10 @@ def verdict(ex, data, outcomes, version: str | None = None) -> Verdict:
 
 
 def _summary(ex, got, wrong):
-    text = f"{wrong} of {len(got)} cases differ."
+    not_run = max(0, len(list(itertools.takewhile(lambda outcome: "timeout" in outcome, reversed(got)))) - PATIENCE)
+    text = f"{wrong - not_run} of {len(got) - not_run} cases differ."
+    if not_run:
+        text += f" The other {not_run} were not run, because {PATIENCE} in a row ran out of time."
     if any(is_stub(ex, outcome) for outcome in got):
         text += f" A part of {ex.answer} is still the stub."
     return text

@@ -141,6 +141,17 @@ def _live_source(name, value):
     return text if defined == name else f"{text}\n{name} = {defined}"
 
 
+def own_files(definition: Definition, answer, scope: dict) -> list[str]:
+    """Names of the learner's own Python files that a notebook's answer comes from or imports; grading has none."""
+    if "__file__" in scope:
+        return []
+    roots = cells.imported(definition.source) - {"ampedu"}
+    files = {getattr(sys.modules.get(root), "__file__", None) for root in roots}
+    files.add(getattr(getattr(answer, "__code__", None), "co_filename", None))
+    paths = (Path(file) for file in files if file and file.endswith(".py"))
+    return sorted(p.name for p in paths if Path.cwd() in p.parents and "site-packages" not in p.parts)
+
+
 def state_variables(definition: Definition, space: dict, scope: dict) -> list[str]:
     """Notebook variables that the definition needs and that are not constants.
 

@@ -8,6 +8,7 @@ key of a separate mapping of tensors. A dict that looks like one of these is {"d
 
 import json
 import math
+import types
 
 import torch
 
@@ -107,6 +108,11 @@ class _Budget:
 
 def _cure(value):
     kind = type(value)
+    if kind is types.CoroutineType:
+        value.close()  # else Python warns on stderr that it was never awaited
+        return "a coroutine: write `def`, not `async def`"
+    if kind is types.GeneratorType:
+        return "a generator: use `return`, not `yield`, or convert it with list(…)"
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     if kind.__module__ == "numpy":
         if kind.__name__ == "ndarray":

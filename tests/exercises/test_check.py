@@ -6,7 +6,7 @@ import warnings
 import pytest
 import torch
 
-from ampedu.exercises import check, checking, data, judge, load, report
+from ampedu.exercises import check, checking, data, judge, load, plain, report
 
 
 def test_right(script, fake, recorded):
@@ -193,6 +193,37 @@ def test_unsupported_results(script, fake):
     assert "the value is a numpy scalar (numpy.float64); convert it with .item()" in out
     out = script("def scale_all(x, factor): return (x * factor).numpy()\ncheck('99.scale_all', scale_all)")
     assert "the value['scaled'] is a numpy array (numpy.ndarray); convert it with torch.from_numpy" in out
+
+
+def test_generators_and_coroutines_are_named_and_stderr_is_silent(script, fake, recwarn):
+    assert "a generator: use `return`, not `yield`" in script("def double(x): yield x\ncheck('99.double', double)")
+    out = script("async def double(x): return 2 * x\ncheck('99.double', double)\nimport gc\ngc.collect()")
+    assert "a coroutine: write `def`, not `async def`" in out
+    assert not [warning for warning in recwarn if "never awaited" in str(warning.message)]
+
+
+def test_cases_that_were_not_run_are_not_called_different(script, fake):
+    out = script("def scale_all(x, factor):\n    while True: pass\ncheck('99.scale_all', scale_all)")
+    assert "2 of 2 cases differ. The other 4 were not run, because 2 in a row ran out of time." in out
+
+
+def test_the_answer_to_another_exercise(script, fake):
+    text = "def scale_all(x, factor=3): return x * factor\ndef double(x): return 2 * x\n"
+    note = "you passed `scale_all`, the answer to 99.scale_all. This check is for `double`."
+    assert note.replace("`", "") in script(text + "check('99.double', scale_all)").replace("`", "")
+    assert "you passed" not in script(text + "check('99.double', double)")
+
+
+def test_reduce_says_in_words_what_it_cannot_take(fake, monkeypatch):
+    ex = load("99.double")
+    item = data.load("99_fake").exercises[ex.id]
+
+    def refuse(self, case, raw):
+        raise plain.NotPlain("a code is an int")
+
+    monkeypatch.setattr(type(ex.spec), "reduce", refuse, raising=False)
+    verdict = judge.verdict(ex, item, judge.observe(ex, lambda x: x, item.cases))
+    assert verdict.difference.got == "no usable result: a code is an int"
 
 
 def test_objects_with_lying_operators_do_not_pass(script, fake):

@@ -110,8 +110,11 @@ def test_the_place_in_nested_containers():
     assert found.where == "['a'][1][1]['b'][1, 1]" and (found.expected, found.got) == ("4", "5")
     assert "missing: 'b'; not expected: 'c'" == difference({"a": 1, "b": 2}, {"a": 1, "c": 2}).remark
     assert difference([1, 2], [1]).remark == "the length is 1 instead of 2"
-    assert difference("abcd", "abxd").remark == "the first difference is at character 2: 'x' instead of 'c'"
-    assert "length is 2" in difference("abc", "ab").remark
+    dots = "." * 40
+    remark = difference(f"{dots}c", f"{dots}x").remark
+    assert remark == "the first difference is at character 40: 'x' instead of 'c'"
+    assert "length is 40 instead of 41" in difference(f"{dots}c", dots).remark
+    assert difference("fp16", "bf16").remark == "", "both are short enough to see it"
 
 
 def test_a_dtype_or_shape_is_named():

@@ -99,6 +99,19 @@ def test_a_global_that_other_cells_change(notebook):
     assert "only because of table, which other cells set or change" in out
 
 
+def test_a_file_of_ones_own_is_named(notebook, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "my_helpers.py").write_text("def double(x): return 2 * x\n")
+    note = "needs my_helpers.py. Grading sees the notebook alone"
+    for cell in ("from my_helpers import double", "%run my_helpers.py"):
+        text = notebook.run(cell, "check('99.double', double)").replace("`", "")
+        assert "passed" in text and note in text
+    text = notebook.run("import math\ndef double(x): return 2 * x + math.floor(0.5)", "check('99.double', double)")
+    assert "passed" in text and "Note" not in text
+    sys.modules.pop("my_helpers")
+
+
 def test_a_name_that_only_a_loop_sets(notebook):
     notebook.run("for k in range(3):\n    pass", "def double(x):\n    return k * x")
     assert "only because of k, which" in notebook.run("check('99.double', double)")
