@@ -70,7 +70,7 @@ def measure(
     *,
     min_seconds: float = MIN_SECONDS,
     max_samples: int = MAX_SAMPLES,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Callable[[], float] | None = None,
     synchronize: Callable[[], object] | None = None,
 ) -> Timing:
     """The time of `function()`, which takes no arguments and whose result is dropped.
@@ -78,8 +78,9 @@ def measure(
     One call warms up (caches, lazy initialization, kernel selection). Calls are put together into samples of at least
     SAMPLE_SECONDS, each enclosed by `synchronize()`, since a GPU call returns before its work is done. Samples repeat
     until they make up `min_seconds`: at least MIN_SAMPLES, at most `max_samples`. One thread on the CPU, and the
-    caller's number of threads afterwards. device: "cpu", "cuda", "mps" or "xpu". clock gives seconds; synchronize
-    waits for the device, by default as torch does it. ValueError: a limit that allows no measurement.
+    caller's number of threads afterwards. device: "cpu", "cuda", "mps" or "xpu". clock gives seconds, by default
+    `default_clock`; synchronize waits for the device, by default as torch does it. ValueError: a limit that allows no
+    measurement, or a device that this course cannot time.
     """
     return compare(
         {"": function}, device, min_seconds=min_seconds, max_samples=max_samples, clock=clock, synchronize=synchronize
@@ -92,7 +93,7 @@ def compare(
     *,
     min_seconds: float = MIN_SECONDS,
     max_samples: int = MAX_SAMPLES,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Callable[[], float] | None = None,
     synchronize: Callable[[], object] | None = None,
 ) -> dict[str, Timing]:
     """The times of several functions, measured in turns: round 1 of all, round 2 of all, …
@@ -105,7 +106,7 @@ def compare(
         raise ValueError("there is nothing to measure: give at least one function")
     if max_samples < 1 or min_seconds < 0:
         raise ValueError(f"min_seconds={min_seconds} and max_samples={max_samples} allow no measurement")
-    wait = synchronize or synchronizer(device)
+    wait, clock = synchronize or synchronizer(device), clock or default_clock(device)
     with one_thread(), _no_garbage_collection():
         calls = {name: _calls_per_sample(function, clock, wait) for name, function in functions.items()}
         samples: dict[str, list[float]] = {name: [] for name in functions}
@@ -143,6 +144,16 @@ def unit_of(seconds: float) -> tuple[str, float]:
         if seconds * factor >= 1:
             return unit, factor
     return "ns", 1e9
+
+
+def default_clock(device: str) -> Callable[[], float]:
+    """The clock of `measure`: on a CPU the CPU time of this process, else the wall clock.
+
+    A CPU operation runs in one thread here, so on an idle machine the two agree, and on a busy one what other programs
+    do does not count. Where CPU time ticks too slowly (Windows), it is the wall clock too.
+    """
+    fine = time.get_clock_info("process_time").resolution <= SAMPLE_SECONDS / 1000
+    return time.process_time if device == "cpu" and fine else time.perf_counter
 
 
 @contextlib.contextmanager

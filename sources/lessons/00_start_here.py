@@ -223,8 +223,8 @@ check("01.mask_scores", mask_scores)
 # |---|---|---|---|---|
 # | | **0 Start here** | this page | 15 | |
 # | Numbers | [**1 Bit layouts**](01_bit_layouts.ipynb) | formats | 45 | [lab 1](../labs/01_bit_layouts.ipynb), 120 |
-# | | 2 Where precision is lost | sums, weight updates, softmax, variance | 45 | *planned* |
-# | Hardware | 3 Tensor Cores and when they help | when low precision is faster, and how to time it | 45 | *planned* |
+# | | [**2 Where precision is lost**](02_where_precision_is_lost.ipynb) | sums, weight updates, softmax, variance | 45 | [lab 2](../labs/02_where_precision_is_lost.ipynb), 136 |
+# | Hardware | [**3 Tensor Cores and when they help**](03_tensor_cores.ipynb) | when low precision is faster, and how to time it | 45 | [lab 3](../labs/03_tensor_cores.ipynb), 127 |
 # | AMP | 4 Autocast and its op lists | which operation runs in which dtype | 45 | *planned* |
 # | | 5 Dynamic loss scaling | why float16 needs a scaler | 45 | *planned* |
 # | | 6 The order of a step | clipping, accumulation, several optimizers | 45 | *planned* |

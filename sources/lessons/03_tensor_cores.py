@@ -8,7 +8,7 @@
 # layer and read a roofline · predict which layers gain from low precision · choose sizes that fill a GPU · say what
 # TF32 rounds, and which flag decides.
 #
-# *45 minutes · after [lesson 1](01_bit_layouts.ipynb) · runs in 12 s on two cores · only 20 minutes? Read 3.1, 3.2,
+# *45 minutes · after [lesson 1](01_bit_layouts.ipynb) · runs in 15 s on two cores · only 20 minutes? Read 3.1, 3.2,
 # 3.4 and 3.5*
 
 # %% tags=["parameters"]
@@ -216,8 +216,11 @@ optimizer.step()
 print("variant 2 starts where variant 1 started:", torch.equal(model.weight, start_weight))
 
 # %% [markdown]
-# `ampedu.timing` does all of it: `measure` for one function, `compare` for several in turns. It takes a clock and a
-# function that waits, so it can time the toy GPU.
+# A sixth is not in the code: a model that is too small to gain, as in 3.1, timed as if it stood for all.
+#
+# `ampedu.timing` does all of it: `measure` for one function, `compare` for several in turns. On a CPU it uses one
+# thread, and counts CPU time, so that other programs disturb less. It takes any clock, and any function that waits,
+# so it can time the toy GPU.
 
 # %% tags=["nbval-check-output", "C35"]
 from ampedu.timing import measure
@@ -257,7 +260,7 @@ def training_step(enabled):
 steps = compare({"float32": training_step(False), "autocast": training_step(True)}, device)
 gain = speedup(steps["float32"], steps["autocast"])
 print(f"float32 {steps['float32']}\nautocast {steps['autocast']}")
-print(f"gain {gain[0]:.2f} ({gain[1]:.2f} to {gain[2]:.2f})", *{t.note for t in steps.values() if t.note})
+print(f"gain {gain[0]:.2f} ({gain[1]:.2f} to {gain[2]:.2f})\n" + steps["float32"].note)
 
 # %% [markdown]
 # (float16 would need a `GradScaler` to train, as lesson 5 shows; for the time it hardly matters.)
@@ -331,8 +334,8 @@ print("torch, float16 in and out:", (ones @ ones.T).item())
 #
 # ### Generations
 #
-# What the Tensor Cores of each generation multiply, by compute capability. Before 7.0 there are none: autocast works
-# on a P100 (6.0) or a K40 (3.5), saves memory, and gains no speed.
+# What the Tensor Cores of each generation multiply, by compute capability. Before 7.0 there are none: on a P100 (6.0)
+# autocast works and saves memory, but there is no matrix unit to gain speed from.
 
 # %% tags=["nbval-check-output", "C06", "C51", "R11"]
 for capability in ((3, 5), (6, 0), *TENSOR_CORES):
@@ -493,7 +496,7 @@ layers = eight_layers(n)
 predicted = {name: roof.gain(op, shapes, low_name) for name, (op, shapes) in layers.items()}
 for name, (op, shapes) in layers.items():
     limits = [roof.limit(op, shapes, dtype) for dtype in ("fp32", low_name)]
-    print(f"{name:17} limited by {limits[0]:10} in fp32, {limits[1]:10} in {low_name}: at most {predicted[name]:5.2f}")
+    print(f"{name:17} limited by {limits[0]:10} in fp32, {limits[1]:10} in {low_name}: gain {predicted[name]:.2f}")
 
 # %%
 import torch.nn.functional as F

@@ -2,6 +2,8 @@
 
 import gc
 import statistics
+import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -142,6 +144,15 @@ def test_bad_input_is_named():
         measure(lambda: None, max_samples=0)
     with pytest.raises(ValueError, match="tpu"):
         measure(lambda: None, "tpu")
+
+
+def test_a_busy_machine_does_not_count_on_a_cpu(monkeypatch):
+    assert timing.default_clock("cuda") is time.perf_counter
+    info = {"process_time": SimpleNamespace(resolution=1e-9)}
+    monkeypatch.setattr(time, "get_clock_info", info.get)
+    assert timing.default_clock("cpu") is time.process_time
+    info["process_time"].resolution = 0.0156  # Windows
+    assert timing.default_clock("cpu") is time.perf_counter
 
 
 def test_gpus_are_waited_for(monkeypatch):
