@@ -19,14 +19,10 @@ OWN = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHON
 START = 60  # seconds
 RUN = 120_000  # milliseconds
 # Resolves when every cell has run; a cell that hangs ends it with "timeout".
-RUN_ALL = f"""async () => {{
-  const late = new Promise((resolve) => setTimeout(() => resolve("timeout"), {RUN}));
-  const run = (async () => {{
-    await window.jupyterapp.shell.currentWidget.sessionContext.ready;
-    return window.jupyterapp.commands.execute("notebook:run-all-cells");
-  }})();
-  return Promise.race([run, late]);
-}}"""
+RUN_ALL = f"""() => Promise.race([
+  window.jupyterapp.commands.execute("notebook:run-all-cells"),
+  new Promise((resolve) => setTimeout(() => resolve("timeout"), {RUN})),
+])"""
 CELLS = """() => [...window.jupyterapp.shell.currentWidget.content.widgets]
   .filter((cell) => cell.model.type === "code")
   .map((cell) => ({
@@ -94,14 +90,14 @@ def open_notebook(page, address: str, name: str) -> None:
     """Open a notebook and wait until its cells are there."""
     page.goto(f"{address}/doc/tree/{name}", wait_until="load")
     page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=START * 1000)
-    page.wait_for_function("() => window.jupyterapp?.shell.currentWidget?.sessionContext?.isReady", timeout=RUN)
-    page.wait_for_function(
-        "() => window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status === 'idle'", timeout=RUN
-    )
+    page.wait_for_function("() => window.jupyterapp?.shell.currentWidget?.context?.isReady", timeout=RUN)
 
 
 def run_all(page) -> list[dict]:
-    """Run all cells and return the code cells: source, execution count, outputs."""
+    """Run all cells once the kernel is idle; return the code cells: source, execution count, outputs."""
+    page.wait_for_function(
+        "() => window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status === 'idle'", timeout=RUN
+    )
     assert page.evaluate(RUN_ALL) is True
     return page.evaluate(CELLS)
 
