@@ -280,7 +280,7 @@ def test_the_slider_redraws_the_image_and_its_words():
     before = live.image.value
     live.slider.value = 2.5
     assert drawn == [1, 2.5] and live.image.value != before and "line to 2.5" in live.words.value
-    assert live.image.value == draw(2.5).png()
+    assert live.image.value == draw(2.5).live_png()
 
 
 def test_a_plain_figure_gets_the_alt_text_of_the_call(shown):
