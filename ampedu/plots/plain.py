@@ -1,10 +1,14 @@
 """Plain curves and small matrices, with what is not a number made visible instead of left out."""
 
 import math
+import textwrap
 
 import torch
 
 from ampedu.plots.drawing import LINES, PALETTE, Picture, new_figure, styled
+
+CROSSES = 60  # more of them merge into a bar
+TITLE, LEGEND = 66, 100  # characters that fit into a line of the title, and of the legend
 
 
 @styled
@@ -24,8 +28,10 @@ def curves(x, series, title: str, xlabel: str, ylabel: str, alt: str, xscale="li
         color, dash, marker = LINES[index % len(LINES)]
         drawn = [v if math.isfinite(v) and (v > 0 or yscale == "linear") else math.nan for v in values]
         markers = {"marker": marker, "markersize": 5, "markevery": max(1, len(x) // 12)}
-        axes.plot(x, drawn, color=color, linestyle=dash, linewidth=2, label=label, gid=label, **markers)
+        if not all(map(math.isnan, drawn)):
+            axes.plot(x, drawn, color=color, linestyle=dash, linewidth=2, label=label, gid=label, **markers)
         broken = [a for a, v in zip(x, values, strict=True) if not math.isfinite(v)]
+        broken = broken[:: len(broken) // CROSSES + 1]
         if broken:
             # In axes coordinates, so that crosses lie on the edge whatever the scale.
             where = axes.get_xaxis_transform()
@@ -34,9 +40,11 @@ def curves(x, series, title: str, xlabel: str, ylabel: str, alt: str, xscale="li
             axes.plot(broken, [0.02 + 0.05 * index] * len(broken), transform=where, label=name, gid=name, **style)
     for axis, scale in ((axes.set_xscale, xscale), (axes.set_yscale, yscale)):
         axis("log", base=2) if scale == "log2" else axis(scale)
-    axes.set(title=title, xlabel=xlabel, ylabel=ylabel)
+    axes.set(title=textwrap.fill(title, TITLE), xlabel=xlabel, ylabel=ylabel)
     axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    handles, labels = axes.get_legend_handles_labels()
+    columns = max(1, LEGEND // max(len(label) + 7 for label in labels))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
     return Picture(figure, alt)
 
 
@@ -46,12 +54,14 @@ def matrices(panels, title: str, alt: str, rows: str = "", columns: str = "") ->
 
     panels: {label: matrix of shape (r, c)}, values between 0 and 1 give the shade. rows, columns: names of the axes.
     """
-    figure = new_figure(height=2.9)
+    shapes = [torch.as_tensor(matrix).shape for matrix in panels.values()]
+    side = min(2.2, 6.6 / len(panels))  # inches of a panel; cells are square
+    figure = new_figure(height=1.2 + side * max(high / wide for high, wide in shapes))
     spots = figure.subplots(1, len(panels), squeeze=False)[0]
     for axes, (label, matrix) in zip(spots, panels.items(), strict=True):
         values = torch.as_tensor(matrix).detach().double().cpu()
         shade = values.nan_to_num(0.0, 0.0, 0.0).clamp(0, 1)
-        axes.imshow(shade, cmap="Blues", vmin=0, vmax=1.3)
+        axes.imshow(shade, cmap="Blues", vmin=0, vmax=1.8)
         for row, column in ((r, c) for r in range(values.shape[0]) for c in range(values.shape[1])):
             value = values[row, column].item()
             text = f"{value:.2f}" if math.isfinite(value) else "NaN" if math.isnan(value) else f"{value}"

@@ -46,7 +46,7 @@ def usable() -> list[str]:
 
 
 class Shell:
-    """The live explorer on plain ipywidgets: a select, two sliders that work by keyboard, a sign."""
+    """The live explorer on plain ipywidgets: a select, two sliders that work by keyboard, a direction."""
 
     def __init__(self, fmt, weight: float, update: float, first, widgets):
         self.known = {**{name: FORMATS[name] for name in usable()}, fmt.name: fmt}
@@ -57,9 +57,8 @@ class Shell:
         self.weight = widgets.FloatLogSlider(value=weight, description="weight", **reach, **wide)
         reach = {"base": 10, "min": UPDATES[0], "max": UPDATES[1], "step": 0.05}
         self.update = widgets.FloatLogSlider(value=abs(update), description="update", **reach, **wide)
-        sign = "−" if update < 0 else "+"
-        self.sign = widgets.ToggleButtons(options=["−", "+"], value=sign, description="sign", **label)
-        self.sign.style.button_width = "3em"
+        ways = [("down", -1), ("up", 1)]
+        self.sign = widgets.Dropdown(options=ways, value=-1 if update < 0 else 1, description="direction", **label)
         drawn = Redrawn(first, widgets)
         self.image, self.words, self.verdict = drawn.image, drawn.words, widgets.HTML("")
         controls = [self.format, self.weight, self.update, self.sign]
@@ -71,8 +70,7 @@ class Shell:
     @property
     def chosen(self) -> tuple:
         """(weight, update, format) as the controls stand."""
-        update = self.update.value * (1 if self.sign.value == "+" else -1)
-        return self.weight.value, update, self.known[self.format.value]
+        return self.weight.value, self.sign.value * self.update.value, self.known[self.format.value]
 
     def _redraw(self, drawn) -> None:
         drawn.draw(lambda: landing(*self.chosen))

@@ -91,7 +91,7 @@ assert share["sum"] > 0.97 and share["ones @ x"] > 0.97 and share["float16, pair
 
 # %% [markdown]
 # `sum` and `@` read 16-bit numbers, but they add in a wider register, usually a float32 one: an **accumulator**. Only
-# the final result is rounded to 16 bits. Tensor Cores are built the same way; they are the subject of lesson 3.
+# the final result is rounded to 16 bits. Tensor Cores are built for this, too; they are the subject of lesson 3.
 #
 # Do not make a rule of it. Whether an operation accumulates wider is a property of its kernel. Two more that add up a
 # list, on the CPU, and what they answer on this one:
@@ -195,7 +195,7 @@ curves(
     loop | rescued,
     title="The longer the sum, the worse; unless you add in another way",
     xlabel="how many numbers are added",
-    ylabel="relative error (median of 32 lists)",
+    ylabel="relative error (median)",
     xscale="log2",
     yscale="log",
     alt="Relative error of a sum against its length. One by one, bf16 loses half the sum at 1024 numbers and "
@@ -398,7 +398,7 @@ curves(
     {name: history.median(1).values for name, history in histories.items()},
     title="bf16 weights, four ways to store the update",
     xlabel="steps",
-    ylabel="mean squared error (median of 5)",
+    ylabel="squared error (median)",
     yscale="log",
     alt="Loss against steps. Rounding to nearest stalls above 1; master weights and Kahan end near 3e-4, "
     "stochastic rounding near 1e-3.",
@@ -453,7 +453,7 @@ assert runs["bf16-true"][-1] > 1.3 * runs["bf16-mixed"][-1]
 curves(
     range(1, 501),
     runs,
-    title="The same network, the same seed: mixed follows float32, true falls behind",
+    title="Same network, same seed: mixed follows float32, true falls behind",
     xlabel="steps",
     ylabel="mean squared error",
     yscale="log",
@@ -543,7 +543,7 @@ for fused in (False, True):
         weight.grad = torch.ones_like(weight)
         optimizer.step()
     v = optimizer.state[weight]["exp_avg_sq"].item()
-    print(f"fused={fused}: v = {v}")
+    print(f"fused={fused}: v = {v}, on paper {1 - 0.999**1000:.3f}")
     assert v < 0.6
 
 # %% [markdown]
@@ -584,7 +584,7 @@ print(scaled_step(fused=True))
 # %% [markdown]
 # ## 2.6 Overflow on the way to a small result
 #
-# A probability is at most 1. Computing one can still overflow, since $e^{11.1}$ is more than float16 can hold.
+# A probability is at most 1. Computing one can still overflow, since $e^{12}$ is more than float16 can hold.
 
 
 # %%
@@ -643,7 +643,7 @@ for shift in (-20, 0, 20):
 # %%
 torch.manual_seed(seed)
 deviation = torch.randn(4096, device=device)
-means = [2.0**k for k in range(-2, 11)]
+means = [2.0 ** (k / 2) for k in range(-4, 21)]
 lists = [(mean + deviation).half() for mean in means]
 
 # %%
@@ -653,22 +653,25 @@ two_pass = [(x - x.mean()).square().mean().item() for x in lists]
 # %%
 curves(
     means,
-    {"mean of squares - square of mean": one_pass, "mean of squared distances": two_pass},
-    title="Variance of 4096 float16 numbers; the truth is 1",
+    {"squares": one_pass, "distances": two_pass},
+    title="Variance of 4096 float16 numbers from squares and from distances; the truth is 1",
     xlabel="their mean",
     ylabel="variance",
     xscale="log2",
-    alt="Against the mean of the numbers: the mean of squared distances stays at 1; the other formula is off from "
-    "a mean of about 8 on and NaN from 256 on.",
+    alt="Against the mean of the numbers: from distances, the variance stays at 1; from squares, it strays from a mean "
+    "of about 8 on, is often 0 from 64 on, and NaN from 256 on.",
 )
 
 # %%
 truth = deviation.var().item()
 assert all(abs(value - truth) < 0.1 for value in two_pass)
-assert max(abs(value - truth) for value in one_pass[:10]) > 0.5
-assert torch.tensor(one_pass[10:]).isnan().all()  # a mean of 256 and more: inf - inf
+assert max(abs(value - truth) for value in one_pass[:20]) > 0.5
+assert torch.tensor(one_pass[20:]).isnan().all()  # a mean of 256 and more: inf - inf
 
 # %% [markdown]
+# Between a mean of 8 and 256 the first formula gives anything: 0, 2, with some seeds a negative number. A layer that
+# divides by the root of it makes infinity or NaN of that.
+#
 # **Sums overflow, too.** The Dice loss of a segmentation model sums a mask. 512 × 512 ones are 262 144.
 
 
@@ -697,7 +700,7 @@ with torch.autocast("cpu", dtype=torch.float16):  # on the CPU
 # Attention hides what must not be seen by a very negative score. Three queries, three keys; the last query may see
 # nothing, as padding does.
 #
-# **Predict.**
+# **Predict.** The usual constant for that is −1e9.
 
 # %%
 quiz("02.mask")
@@ -713,8 +716,8 @@ print(torch.where(visible, scores, -1e9).tolist())
 
 # %% [markdown]
 # The same constant raises in one spelling and becomes $-\infty$ in another (lesson 1.7 says which do what). $-\infty$
-# looks right, and is right for rows 1 and 2. Row 3 is $\infty - \infty$ inside the softmax. A third spelling is
-# popular, too:
+# looks right, and is right for queries 0 and 1. For query 2 the maximum is $-\infty$ as well, and softmax subtracts it:
+# $-\infty - (-\infty)$ is NaN. A third spelling is popular, too:
 
 # %% tags=["R100"]
 lowest = torch.finfo(scores.dtype).min
@@ -751,13 +754,13 @@ low = torch.tensor([-10.0, -20.0], dtype=torch.float16, device=device)
 print((low + lowest).tolist())
 
 # %% [markdown]
-# Best of all, hand a boolean mask to `scaled_dot_product_attention` and let it choose. For a row that sees nothing it
+# Best of all, hand a boolean mask to `scaled_dot_product_attention` and let it choose. For a query that sees nothing it
 # answers 0 on the CPU:
 
 # %% tags=["nbval-check-output", "R100"]
 q = torch.ones(1, 1, 3, 8, dtype=torch.float16)  # on the CPU
 attended = torch.nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=visible.cpu())
-print("row 1:", attended[0, 0, 0].unique().tolist(), " row 3:", attended[0, 0, 2].unique().tolist())
+print("query 0:", attended[0, 0, 0].unique().tolist(), " query 2:", attended[0, 0, 2].unique().tolist())
 
 # %% [markdown]
 # ## 2.8 Large angles
@@ -853,7 +856,7 @@ quiz("02.forward_overflow")
 def train(dtype, steps=24, scaled=True):
     """Losses, loss scales and the trained block."""
     block = Block().to(device)
-    optimizer = torch.optim.SGD(block.parameters(), lr=0.005)
+    optimizer = torch.optim.SGD(block.parameters(), lr=0.002)
     scaler = torch.amp.GradScaler(device, enabled=scaled)
     losses, scales = [], []
     for _ in range(steps):
@@ -876,7 +879,7 @@ print("every weight as it was:", all(torch.equal(trained, fresh) for trained, fr
 
 # %%
 bf16_losses, _, _ = train(torch.bfloat16, scaled=False)
-assert bf16_losses[-1] < 0.01 * bf16_losses[0]
+assert bf16_losses[-1] < 0.001 * bf16_losses[0]
 curves(
     range(1, 25),
     {"fp16, loss scale / 65536": [scale / 65536 for scale in scales], "fp16, loss": losses, "bf16, loss": bf16_losses},
@@ -903,7 +906,7 @@ with torch.autocast(device, dtype=torch.float16):
     print("clamp ", block.down(a).clamp(-64000, 64000).max().item())
 
 # %% [markdown]
-# The T5 model of the transformers library clamps like this. It keeps the numbers finite and the order of magnitude
+# The T5 model of the transformers library clamps in this way. It keeps the numbers finite and the order of magnitude
 # right, and it cuts the gradient of all that was clamped.
 #
 # ### Old spellings

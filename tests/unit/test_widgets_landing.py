@@ -46,7 +46,7 @@ def test_dragging_redraws_the_picture_and_the_verdict():
 def test_format_and_sign_count():
     live = shell(update=-3e-3)
     assert "Lands" in live.verdict.value  # below 1.0 the neighbor is half as far away as above
-    live.sign.value = "+"
+    live.sign.value = 1
     assert "Lost" in live.verdict.value
     live.format.value = "fp16"
     assert "Lands" in live.verdict.value
