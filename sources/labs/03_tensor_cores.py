@@ -49,8 +49,8 @@ from ampedu.exercises import check
 #
 # ### 3.1 Does it have bf16? ●○○ 8 minutes
 #
-# You are about to call `torch.autocast(dtype=torch.bfloat16)` on somebody else's machine. bf16 *runs* everywhere: where
-# the chip cannot multiply it, each operation goes by way of float32, and that is slow. Here is what torch and the
+# You are about to use autocast with `dtype=torch.bfloat16` on somebody else's machine. bf16 *runs* everywhere: where
+# the chip cannot multiply it, each operation goes by way of float32, and you gain no speed. Here is what torch and the
 # system say about one such machine.
 
 # %%
@@ -180,8 +180,8 @@ def tensor_core(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, accumulate: t
     ### BEGIN SOLUTION
     total = c.to(accumulate)
     for k in range(a.shape[1]):
-        product = a[:, k, None].float() * b[k].float()  # 11 × 11 bits: exact in float32
-        total = (total.float() + product).to(accumulate)
+        product = a[:, k, None].double() * b[k].double()  # float64 has room for it, and for the sum before rounding
+        total = (total.double() + product).to(accumulate)
     return total
     ### END SOLUTION
 
@@ -276,14 +276,12 @@ check("03.tf32_matmul", tf32_matmul)
 
 
 # %% exercise="03.flops_bytes"
-def flops_bytes(
-    op: str, shapes: list[tuple], size: int, stride: int = 1, padding: int = 0
-) -> tuple[int, int]:  # fmt: skip
+def flops_bytes(op: str, shapes: list[tuple], size: int, stride: int = 1, padding: int = 0) -> tuple:
     """Count the operations and the bytes of one forward call.
 
     op, shapes: a row of the table. size: bytes of one element, the same for all tensors.
     stride, padding: of conv2d, the same in both directions.
-    Returns (FLOPs, bytes).
+    Returns the two counts, (FLOPs, bytes).
     """
     ### BEGIN SOLUTION
     first, second = shapes[0], shapes[-1]
@@ -587,7 +585,7 @@ SMS = {"T4": 40, "H100": 132}
 from ampedu.plots import curves
 
 saw, rows = None, range(512, 6145, 32)
-alt = "Useful share of two GPUs against the size of a square product: two saws that rise from below 20 to 90 percent"
+alt = "Useful share of two GPUs against the size of a product: saws that rise from 20 and 6 percent toward 100"
 with needs("03.waves"):
     shares = {f"{name}, {sms} SMs": [100 * waves(m, m, sms)[2] for m in rows] for name, sms in SMS.items()}
     saw = curves(rows, shares, "Large products fill the chip", "rows and columns", "useful share in %", alt)
@@ -610,31 +608,35 @@ LAYERS = {
 }
 
 
-# %% tags=["nbval-check-output"]
-def forecast(op, shapes, machine, cast=True):
-    """The learner's own forecast for a layer whose inputs are all cast, or none."""
+# %%
+def forecast(op, shapes, machine, cast):
+    """Your forecast for a layer whose inputs are all cast, or none of them."""
     flops, elements = flops_bytes(op, shapes, size=1)
     return predicted_gain(flops, elements, cast * sum(math.prod(shape) for shape in shapes), machine)
 
 
-with needs("03.flops_bytes", "03.predicted_gain"):
+def forecasts(cast):
     print(f"{'':38}" + "".join(f"{name:>18}" for name in MACHINES))
     for layer, (op, shapes) in LAYERS.items():
-        gains = [forecast(op, shapes, machine) for machine in MACHINES.values()]
+        gains = [forecast(op, shapes, machine, cast) for machine in MACHINES.values()]
         print(f"{layer:38}" + "".join(f"{gain:8.2f} {verdict:>9}" for gain, verdict in gains))
 
-# %% [markdown]
-# The same with tensors that are in 16 bits already, as inside a network whose weights are cast once:
 
 # %% tags=["nbval-check-output"]
 with needs("03.flops_bytes", "03.predicted_gain"):
-    for layer, (op, shapes) in LAYERS.items():
-        gains = [forecast(op, shapes, machine, cast=False) for machine in MACHINES.values()]
-        print(f"{layer:38}" + "".join(f"{gain:8.2f} {verdict:>9}" for gain, verdict in gains))
+    forecasts(cast=True)
 
 # %% [markdown]
-# Last, this machine: your timer and your counts draw its roofline. First the bandwidth, from a copy that moves a
-# gibibyte on a GPU, an eighth of that on a CPU, reads and writes together.
+# The same with tensors that are in 16 bits already. Which rows change their verdict, and why?
+
+# %% tags=["nbval-check-output"]
+with needs("03.flops_bytes", "03.predicted_gain"):
+    forecasts(cast=False)
+
+# %% [markdown]
+# Last, this machine: your timer and your counts draw its roofline, with one thread if it is a CPU. A roof is a limit,
+# so take the fastest of nine calls here, not the median. First the bandwidth, from a copy that reads and writes half a
+# gibibyte on a GPU, an eighth of that on a CPU.
 
 # %% tags=["measured"]
 import time
@@ -646,36 +648,39 @@ bandwidth = None
 with needs("03.time_call"), one_thread():
     source = torch.ones(2**27 if gpu else 2**24, device=device)
     target = torch.empty_like(source)
-    seconds = time_call(lambda: target.copy_(source), synchronize, time.perf_counter, warmup=3, repeats=9)[0]
-    bandwidth = 2 * source.nbytes / seconds
+    fastest = time_call(lambda: target.copy_(source), synchronize, time.perf_counter, warmup=3, repeats=9)[1]
+    bandwidth = 2 * source.nbytes / fastest
     print(f"{bandwidth / 1e9:.1f} GB/s")
 
 # %% [markdown]
-# Then square products in two formats, one thread if this is a CPU.
+# Then square products in two formats, as large as 50 ms for a product allow.
 
 
 # %%
 def measured(size, dtype):
     """(operations per byte, operations per second) of a square product on this machine."""
     a = torch.ones(size, size, device=device, dtype=dtype)
-    seconds = time_call(lambda: a @ a, synchronize, time.perf_counter, warmup=3, repeats=9)[0]
+    fastest = time_call(lambda: a @ a, synchronize, time.perf_counter, warmup=3, repeats=9)[1]
     flops, moved = flops_bytes("matmul", [(size, size), (size, size)], size=a.element_size())
-    return flops / moved, flops / seconds
+    return flops / moved, flops / fastest
 
 
 # %% tags=["measured"]
-formats = {"fp32": torch.float32, "bf16": torch.bfloat16}
-points = []
+formats, points = {"fp32": torch.float32, "bf16": torch.bfloat16}, []
 with needs("03.time_call", "03.flops_bytes"), one_thread():
-    for size in (128, 512, 2048, 4096) if gpu else (32, 128, 512, 1024):
-        for name, dtype in formats.items():
+    for name, dtype in formats.items():
+        speed = math.inf
+        for size in (256, 512, 1024, 2048, 4096) if gpu else (64, 128, 256, 512, 1024):
+            if 2 * size**3 / speed > 0.05:
+                break
             intensity, speed = measured(size, dtype)
             points.append((f"{size} × {size}", name, intensity, speed))
-            print(f"{size:5} × {size:<5} {name} {intensity:6.1f} FLOP per byte {speed / 1e9:9.1f} GFLOP/s")
+            print(f"{name} {size:5} × {size:<5} {intensity:6.1f} FLOP per byte {speed / 1e9:9.1f} GFLOP/s")
 
 # %% [markdown]
-# The best of them is the height of the roof. Only where the card at the top found a matrix unit for bf16 do the two
-# roofs part.
+# The best product in each format is the height of its roof. If the card at the top names no unit for bf16, do not
+# expect that roof to be the higher one. A small matrix stays in the cache of the chip, which is faster than its memory:
+# such a point may lie above the slope.
 
 # %% tags=["measured"]
 from ampedu.plots import roofline
@@ -684,7 +689,7 @@ from ampedu.roofline import Roofline
 mine = None
 if points and bandwidth:
     peaks = {name: max(speed for _, form, _, speed in points if form == name) for name in formats}
-    mine = roofline(Roofline("this machine, by your own timer", bandwidth, peaks), points)
+    mine = roofline(Roofline("this machine", bandwidth, peaks), points)
 mine
 
 # %% [markdown]

@@ -25,8 +25,8 @@ def native(
 
 @mutant(
     "03.native_bf16",
-    "You believed is_bf16_supported. It answers whether bf16 runs, and on an old GPU it runs by way of float32, "
-    "slowly. Ask for the capability (NVIDIA) or the architecture (AMD) instead.",
+    "You believed is_bf16_supported. It answers whether bf16 runs, and on an old GPU it runs by way of float32. "
+    "Ask for the capability (NVIDIA) or the architecture (AMD) instead.",
 )
 def believes_torch(device):
     return device["is_bf16_supported"] or native(device) if device["backend"] != "cpu" else native(device)
@@ -191,6 +191,15 @@ def c_forgotten(a, b, c, accumulate):
 )
 def output_like_the_inputs(a, b, c, accumulate):
     return tile(a, b, c, accumulate).half()
+
+
+@mutant(
+    "03.tensor_core",
+    "You left it to a @ b. That product of float16 tensors comes back rounded to float16, before C is added. The sum "
+    "has to stay in the accumulator, C included, until it is complete.",
+)
+def torch_matmul(a, b, c, accumulate):
+    return (a.double() @ b.double()).half() + c
 
 
 def cut(x, add=0x1000):
@@ -648,3 +657,11 @@ def one_block(run, synchronize, clock, warmup, repeats):
     synchronize()
     each = (clock() - start) / repeats
     return each, each, each
+
+
+@mutant(
+    "03.time_call",
+    "Your times are 1000 times too large: milliseconds. clock() gives seconds, and seconds are wanted.",
+)
+def milliseconds(run, synchronize, clock, warmup, repeats):
+    return tuple(1000 * time for time in timed(run, synchronize, clock, warmup, repeats))
