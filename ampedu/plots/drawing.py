@@ -128,6 +128,8 @@ class Picture:
                 figure.set_dpi(DPI)
                 figure.set_facecolor("white")
                 canvas.draw()
+                # The layout moves a little with each draw; kept, the next draw gives the same bytes.
+                figure.set_layout_engine("none")
                 pixels = canvas.buffer_rgba()
             size = pixels.shape[1], pixels.shape[0]
             return Image.frombuffer("RGBA", size, pixels, "raw", "RGBA", 0, 1).convert("RGB")

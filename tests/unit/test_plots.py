@@ -80,6 +80,12 @@ def test_the_same_call_gives_the_same_bytes_whatever_style_the_notebook_set(draw
 
 
 @pytest.mark.parametrize("draw", ALL.values(), ids=ALL)
+def test_the_same_picture_gives_the_same_bytes_each_time(draw):
+    drawn = draw()
+    assert drawn.png() == drawn.png() == drawn.png()
+
+
+@pytest.mark.parametrize("draw", ALL.values(), ids=ALL)
 def test_text_is_at_least_nine_points(draw):
     texts = shown_texts(draw().figure)
     assert texts and min(t.get_fontsize() for t in texts) >= 9
