@@ -56,7 +56,7 @@ class Dot:
         return scalar(raw)
 
     def describe(self, case):
-        return f"dot(x, y) of two {form(case['x'])}s"
+        return f"dot(x, y), each a {form(case['x'])}"
 
 
 @exercise("02.pairwise_sum", answer="pairwise_sum", points=2, minutes=12, difficulty=2, equivalents=("torch.sum",))
@@ -126,10 +126,10 @@ class LostUpdates:
     def reduce(self, case, raw):
         if form(raw) != form(case["weights"] != 0):
             return [form(raw)]
-        return {"lost at": raw.nonzero().flatten().tolist()}
+        return f"lost at {raw.nonzero().flatten().tolist()}"
 
     def describe(self, case):
-        return f"lost_updates(weights, updates) with weights in {form(case['weights'])}"
+        return f"lost_updates(weights, updates) with weights: {form(case['weights'])}"
 
 
 @exercise("02.master_sgd", answer="MasterSGD", points=3, minutes=20, difficulty=2, settles=("R92", "R93"))
@@ -354,7 +354,7 @@ class MaskedSoftmax:
         return answer(case["scores"].clone(), case["hidden"].clone())
 
     def describe(self, case):
-        return f"masked_softmax(scores, hidden) with {form(case['scores'])}"
+        return f"masked_softmax(scores, hidden) with scores: {form(case['scores'])}"
 
 
 @exercise(
