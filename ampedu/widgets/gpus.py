@@ -62,11 +62,12 @@ def facts(row: dict) -> str:
         for line in lines(row)
     )
     return (
+        '<div style="line-height:1.4">'
         f"<p><strong>{html.escape(row['name'])}</strong> ({html.escape(row['architecture'])}): "
         f"{html.escape(', '.join(part for part in about if part))}</p>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         f"<p><strong>{html.escape(most(row))}</strong></p>"
-        f"<p>{html.escape(row['note'])}.<br><small>Source: {html.escape(row['source'])}</small></p>"
+        f"<p>{html.escape(row['note'])}.<br><small>Source: {html.escape(row['source'])}</small></p></div>"
     )
 
 

@@ -585,9 +585,9 @@ for size in (1792, 1793):
 
 # %% [markdown]
 # **Explain.** *Useful work* is the number of wanted results divided by the number that the waves have room for: waves
-# × SMs × 256 × 128. The last row and column of tiles are nearly empty (82 % of the results in the tiles are wanted),
-# and the second wave has 12 tiles for 108 SMs (56 % of the places are taken). Together: 45 %. The product takes two
-# waves instead of one.
+# × SMs × 256 × 128. The last row and column of tiles are nearly empty: 82 % of the results in the tiles are wanted.
+# The second wave has 12 tiles for 108 SMs: 56 % of the places of both waves are taken. Together: 45 %. The product
+# takes two waves instead of one.
 
 # %% tags=["nbval-check-output"]
 print(f"{cut.in_tiles:.1%} × {cut.in_waves:.1%} = {cut.useful:.1%}; tiles in the last wave: {cut.tiles - 108}")

