@@ -446,7 +446,7 @@ check("02.masked_softmax", masked_softmax)
 #
 # Normalization layers need the variance of each row, the mean of the squared distances from the mean. There is a
 # formula that needs only one pass over the data, mean of squares minus square of the mean. See what it makes of numbers
-# that differ in the fourth digit:
+# that differ only after the decimal point:
 
 # %% tags=["nbval-check-output"]
 x = torch.tensor([4096.0, 4096.0625, 4096.125, 4096.1875])
