@@ -4,6 +4,9 @@ import math
 
 import torch
 
+from ampedu.exercises import compare
+from ampedu.exercises.plain import NotPlain
+
 # Widths (exponent bits, mantissa bits) of IEEE-like formats: fp16, bf16, e5m2, e4m3, e3m4, and two that nobody ships.
 SMALL = ((5, 10), (8, 7), (5, 2), (4, 3), (3, 4), (6, 9), (4, 5))
 
@@ -24,10 +27,12 @@ def call_text(answer, value, widths):
 
 
 def binary(code, widths):
-    """A code as Python writes it, with an underscore between the fields; anything else unchanged."""
+    """A code as Python writes it, with an underscore between the fields. Raises NotPlain for what is no such code."""
     exponent_bits, mantissa_bits = widths
-    if type(code) is not int or not 0 <= code < 2 ** (1 + exponent_bits + mantissa_bits):
-        return code
+    if type(code) is not int:
+        raise NotPlain(f"{compare.show(code, 60)} of type {type(code).__name__}, but a code is an int")
+    if not 0 <= code < 2 ** (1 + exponent_bits + mantissa_bits):
+        raise NotPlain(f"{code:#x} is not a code of {1 + exponent_bits + mantissa_bits} bits")
     bits = f"{code:0{1 + exponent_bits + mantissa_bits}b}"
     return f"0b{bits[0]}_{bits[1 : 1 + exponent_bits]}_{bits[1 + exponent_bits :]}"
 
@@ -42,6 +47,12 @@ def form(value):
     if not isinstance(value, torch.Tensor):
         return type(value).__name__
     return f"{str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
+
+
+def demand_form(value, like):
+    """Raise NotPlain unless the value is a tensor of the dtype and shape of ``like``."""
+    if form(value) != form(like):
+        raise NotPlain(f"the type is {form(value)} instead of {form(like)}")
 
 
 def edge_codes(widths):

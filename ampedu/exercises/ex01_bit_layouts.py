@@ -13,8 +13,8 @@ from ampedu.exercises.coded import (
     binary,
     call_text,
     coded_cases,
+    demand_form,
     edge_codes,
-    form,
     in_gaps,
 )
 
@@ -101,7 +101,7 @@ class DecodeAll:
             widths = (exponent_bits, 15 - exponent_bits)
             probes = [edge_codes(widths)[name] for name in ("largest subnormal", "largest", "infinity", "nan")]
             normals = [stream.integer(1 << widths[1], edge_codes(widths)["largest"]) for _ in range(2)]
-            probes += [normals[0], normals[1] + 0x8000]
+            probes += [normals[0], normals[1] + 0x8000, 0x8000]
             cases.append(
                 {
                     "widths": list(widths),
@@ -121,8 +121,7 @@ class DecodeAll:
         return answer(codes.reshape(256, 256), *case["widths"])
 
     def reduce(self, case, raw):
-        if form(raw) != form(torch.empty(256, 256)):
-            return [form(raw)]
+        demand_form(raw, torch.empty(256, 256))
         values = torch.empty(2**16)
         values[self.order(case)] = raw.flatten()
         values = torch.where(values.isnan(), torch.tensor(math.nan), values)  # one NaN pattern for all
@@ -130,7 +129,7 @@ class DecodeAll:
         blocks = values.view(torch.int32).reshape(4, 2**14)
         digests = [hashlib.sha256(bytes(block.view(torch.uint8).tolist())).hexdigest()[:8] for block in blocks]
         report["digests of 4 blocks of 16384 codes"] = digests
-        return [form(raw), report]
+        return report
 
     def describe(self, case):
         return call_text("decode_all", "all 65536 codes", case["widths"])
@@ -159,6 +158,11 @@ class Ulp:
         for sign in (1, -1):  # powers of two, where the gaps on the two sides differ
             widths = stream.choice(LARGE)
             add(sign * 2.0 ** stream.integer(2 - bias_of(widths[0]), bias_of(widths[0])), widths)
+        for sign in (1, -1):  # three quarters into the last gap of a binade, and one float below a power of two
+            widths = stream.choice(LARGE)
+            exponent = stream.integer(2 - bias_of(widths[0]), bias_of(widths[0]) - 1)
+            add(sign * in_gaps(2 ** (widths[1] + 1) - 0.25, exponent, widths[1]), widths)
+            add(sign * math.nextafter(8.0, 0.0), widths)
         for sign in (1, -1):
             widths = stream.choice(LARGE)
             add(sign * in_gaps(stream.integer(1, 2 ** widths[1] - 2) + 0.5, 1 - bias_of(widths[0]), widths[1]), widths)
@@ -372,8 +376,7 @@ class Positions:
 
     def reduce(self, case, raw):
         mask = self.mask(case)
-        if form(raw) != form(mask.long()):
-            return [form(raw)]
+        demand_form(raw, mask.long())
         rows = {}
         for row in range(2):
             tokens = raw[row, mask[row]]
@@ -381,7 +384,7 @@ class Positions:
             rows[f"row {row}: every 300th position"] = tokens[::300].tolist()
             rows[f"row {row}: sum"] = tokens.sum().item()
             rows[f"row {row}: sum at padding"] = raw[row, ~mask[row]].sum().item()
-        return [form(raw), rows]
+        return rows
 
     def describe(self, case):
         return f"positions(mask) with a {case['dtype']} mask of shape (2, 2800)"
@@ -437,7 +440,7 @@ class ChooseFormat:
     """
 
     tolerance = "exact"
-    # largest and smallest as powers of two, step as a power of two; each range stays clear of every format's limits
+    # largest and smallest as powers of two, step as a power of two; clear of every format's limits
     situations = (
         ((2, 6), (-4, -1), (-2.8, -2.3)),  # e4m3fn
         ((10, 13), (-11, -5), (-1.8, -1.2)),  # e5m2
@@ -452,13 +455,21 @@ class ChooseFormat:
         ((2, 10), (-10, -2), (-70, -60)),  # none
     )
 
+    # exponent bits, mantissa bits and largest number of formats whose limits are met exactly, then missed one by one
+    limits = ((4, 3, 448.0), (5, 2, 57344.0), (5, 10, 65504.0))
+
     def cases(self, stream):
         def power(bounds):
             low, high = (round(16 * bound) for bound in bounds)
             return float(f"{2.0 ** (stream.integer(low, high) / 16):.3g}")
 
         names = ("largest", "smallest", "step")
-        return [{name: power(bounds) for name, bounds in zip(names, row, strict=True)} for row in self.situations]
+        cases = [{name: power(bounds) for name, bounds in zip(names, row, strict=True)} for row in self.situations]
+        for exponent_bits, mantissa_bits, largest in self.limits:
+            exact = {"largest": largest, "smallest": 2.0 ** (1 - bias_of(exponent_bits)), "step": 2.0**-mantissa_bits}
+            cases += [exact, exact | {"largest": largest + 1}]
+            cases += [exact | {name: 0.75 * exact[name]} for name in ("smallest", "step")]
+        return cases
 
     def run(self, answer, case):
         return answer(case["largest"], case["smallest"], case["step"])

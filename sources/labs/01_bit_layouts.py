@@ -286,7 +286,7 @@ def next_up(code: int, exponent_bits: int, mantissa_bits: int) -> int:
 
     The format is IEEE-like. After the largest finite number comes infinity. Infinity and NaN have
     no successor: return their code unchanged. Both zeros are the same number and have the same
-    successor. From the largest negative number, return the code of -0.0, as IEEE 754 does.
+    successor. From the negative number nearest to zero, return the code of -0.0, as IEEE 754 does.
     """
     ### BEGIN SOLUTION
     sign_bit = 1 << (exponent_bits + mantissa_bits)
@@ -319,8 +319,8 @@ check("01.next_up", next_up)
 # %% [markdown]
 # ### 1.6 How far can you count? ●○○ 8 minutes
 #
-# Start at 0 and count: 0, 1, 2, 3, … Every format loses some integer sooner or later, because the gap grows beyond 1.
-# Find the last integer before the first loss.
+# Start at 0 and count: 0, 1, 2, 3, … Every format loses some integer sooner or later: the gap grows beyond 1, or the
+# range ends. Find the last integer before the first loss.
 
 
 # %% exercise="01.largest_integer"
@@ -458,7 +458,7 @@ def quantize(
     Returns a float32 tensor of the same shape. NaN stays NaN. The sign of a zero is not judged.
     """
     ### BEGIN SOLUTION
-    wide = x.double()  # room for the gap of the tiniest float32
+    wide = x.double()  # here neither the gap nor the quotient can overflow or become subnormal
     lowest = 2 - 2 ** (exponent_bits - 1)
     exponent = (torch.frexp(wide).exponent - 1).clamp(min=lowest)
     gap = torch.ldexp(torch.ones_like(wide), exponent - mantissa_bits)

@@ -222,9 +222,9 @@ check("01.mask_scores", mask_scores)
 # | part | lesson | what it settles | minutes | lab |
 # |---|---|---|---|---|
 # | | **0 Start here** | this page | 15 | |
-# | Numbers | [**1 Bit layouts**](01_bit_layouts.ipynb) | formats | 45 | [lab 1](../labs/01_bit_layouts.ipynb), 120 |
-# | | [**2 Where precision is lost**](02_where_precision_is_lost.ipynb) | sums, weight updates, softmax, variance | 45 | [lab 2](../labs/02_where_precision_is_lost.ipynb), 136 |
-# | Hardware | [**3 Tensor Cores and when they help**](03_tensor_cores.ipynb) | when low precision is faster, and how to time it | 45 | [lab 3](../labs/03_tensor_cores.ipynb), 127 |
+# | Numbers | [**1 Bit layouts**][lesson1] | formats | 45 | [lab 1][lab1], 125 |
+# | | [**2 Where precision is lost**][lesson2] | sums, weight updates, softmax, variance | 45 | [lab 2][lab2], 136 |
+# | Hardware | [**3 Tensor Cores and when they help**][lesson3] | when low precision is faster, and how to time it | 45 | [lab 3][lab3], 127 |
 # | AMP | 4 Autocast and its op lists | which operation runs in which dtype | 45 | *planned* |
 # | | 5 Dynamic loss scaling | why float16 needs a scaler | 45 | *planned* |
 # | | 6 The order of a step | clipping, accumulation, several optimizers | 45 | *planned* |
@@ -237,6 +237,13 @@ check("01.mask_scores", mask_scores)
 # | | 13 Capstone | train two models with all of it | | *planned* |
 #
 # Bold lessons exist; the others are planned, lessons and labs alike. In a hurry? Lesson 1 marks a path of 20 minutes.
+#
+# [lesson1]: 01_bit_layouts.ipynb
+# [lab1]: ../labs/01_bit_layouts.ipynb
+# [lesson2]: 02_where_precision_is_lost.ipynb
+# [lab2]: ../labs/02_where_precision_is_lost.ipynb
+# [lesson3]: 03_tensor_cores.ipynb
+# [lab3]: ../labs/03_tensor_cores.ipynb
 #
 # ## Where to run it
 #

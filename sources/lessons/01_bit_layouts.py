@@ -150,7 +150,8 @@ print(len(codes), "patterns, each larger than the one before:", bool((values.dif
 # same number.
 #
 # Three things to find with the bits alone: the smallest number above zero; what the sign bit does to zero; one third,
-# as near as you can get (then type `1/3` to see how near you came). The presets 2049 and 65520 come back in 1.5 and 1.7.
+# as near as you can get (then type `1/3` to see how near you came). The presets 2049 and 65520 come back in 1.5 and
+# 1.7.
 
 # %%
 from ampedu.widgets import bit_explorer
@@ -298,9 +299,9 @@ print("3.4e38 in bf16:", torch.tensor(3.4e38, device=device).bfloat16().item())
 # A finite float32 became infinite. It rarely matters in training; it does matter in the sentence.
 #
 # The second: "TF32 is a 19-bit format with about the accuracy of float32." TF32 is what the Tensor Cores of an Ampere
-# or newer GPU make of float32 inputs when you allow it. Ask what $1 + 2^{-12}$ becomes. (That is no tie, so every way
-# of rounding agrees.) `FORMATS` is the table of 1.4 for all formats of this course; `round_to` rounds a float32 tensor
-# to any of them, and you will see how in 1.5.
+# or newer GPU make of float32 inputs when you allow it. Ask what $1 + 2^{-12}$ becomes. (That is less than half a gap
+# above 1: rounding to the nearest and cutting agree.) `FORMATS` is the table of 1.4 for all formats of this course;
+# `round_to` rounds a float32 tensor to any of them, and you will see how in 1.5.
 
 # %% tags=["nbval-check-output", "C10"]
 from ampedu.formats import FORMATS, round_to

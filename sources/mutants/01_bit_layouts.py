@@ -192,6 +192,28 @@ def no_floor(x, exponent_bits, mantissa_bits):
 
 @mutant(
     "01.ulp",
+    "Just below a power of two your gap is twice as wide as it should be. There math.log2 rounds up to a whole number. "
+    "math.frexp is exact: it reads the exponent field.",
+)
+def log2_rounds(x, exponent_bits, mantissa_bits):
+    lowest = 2 - 2 ** (exponent_bits - 1)
+    return 2.0 ** ((max(math.floor(math.log2(abs(x))), lowest) if x else lowest) - mantissa_bits)
+
+
+@mutant(
+    "01.ulp",
+    "You rounded x to the format first. Just below a power of two that takes it to the next binade, where the gap is "
+    "twice as wide. Asked for is the gap in which x itself lies.",
+)
+def rounded_first(x, exponent_bits, mantissa_bits):
+    lowest = 2 - 2 ** (exponent_bits - 1)
+    gap = 2.0 ** ((max(exponent_of(x), lowest) if x else lowest) - mantissa_bits)
+    nearest = round(x / gap) * gap
+    return 2.0 ** ((max(exponent_of(nearest), lowest) if nearest else lowest) - mantissa_bits)
+
+
+@mutant(
+    "01.ulp",
     "You multiplied |x| by the gap at 1. Gaps do not grow with every number: they are the same in a whole binade and "
     "jump at powers of two. Replace |x| by the power of two at or below it, and mind the floor.",
 )
@@ -547,6 +569,15 @@ def chosen(largest, smallest, step, floor=lambda e, m: 2.0 ** (2 - 2 ** (e - 1))
 )
 def small_end_ignored(largest, smallest, step):
     return chosen(largest, smallest, step, floor=lambda e, m: 0.0)
+
+
+@mutant(
+    "01.choose_format",
+    "You refused formats that just suffice. A magnitude equal to the largest number does not overflow, and a step "
+    "equal to the coarsest acceptable one is acceptable: compare with <= and >=.",
+)
+def limits_refused(largest, smallest, step):
+    return chosen(math.nextafter(largest, math.inf), math.nextafter(smallest, 0), math.nextafter(step, 0))
 
 
 @mutant(

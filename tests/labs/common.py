@@ -154,6 +154,11 @@ class LabTests:
         ]
         assert f"*{sum(ex.minutes for ex in self.lab.exercises.values())} minutes" in text
 
+    def test_the_map_of_lesson_0_gives_the_minutes(self):
+        text = (ROOT / "sources" / "lessons" / "00_start_here.py").read_text(encoding="utf-8")
+        minutes = sum(ex.minutes for ex in self.lab.exercises.values())
+        assert re.search(rf"\[lab \d+\]\S+, {minutes} \|", text), f"no lab of {minutes} minutes in the map"
+
     def test_every_exercise_has_a_hint_and_points_to_the_solution(self):
         after = {}
         for cell in self.lab.script.cells:

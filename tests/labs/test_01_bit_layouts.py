@@ -92,6 +92,22 @@ def test_ulp_agrees_with_python_for_float64():
     assert [answer("ulp")(value, 11, 52) for value in values] == [math.ulp(value) for value in values]
 
 
+@pytest.mark.parametrize(
+    ("id", "wrong", "words"),
+    [
+        ("encode", float, "of type float, but a code is an int"),
+        ("encode", lambda code: code - 2**60, "is not a code of"),
+        ("next_up", torch.tensor, "of type Tensor, but a code is an int"),
+        ("decode_all", torch.Tensor.double, "float64 tensor of shape (256, 256) instead of float32 tensor of"),
+        ("positions", torch.Tensor.tolist, "the type is list instead of int64 tensor of shape (2, 2800)"),
+    ],
+)
+def test_a_wrong_type_is_named_as_the_learner_sees_it(id, wrong, words):
+    right = answer(id)
+    verdict = lab(STEM).verdict(f"01.{id}", lambda *arguments: wrong(right(*arguments)))
+    assert verdict.status == "failed" and words in verdict.difference.got
+
+
 def test_next_up_agrees_with_numpy_on_all_fp16_codes():
     codes = np.arange(2**16, dtype=np.uint16)
     values = codes.view(np.float16)
@@ -207,5 +223,7 @@ def test_a_row_of_hidden_scores_survives_softmax(dtype):
 @pytest.mark.parametrize("secret", [b"public", b"x", b"y", b"z"])
 def test_choices_are_what_a_reader_of_the_table_would_choose(secret):
     wanted = ["e4m3fn", "e5m2", "e5m2", "fp16", "fp16", "bf16", "bf16", "bf16", "fp32", "fp64", None]
+    # at the limits of e4m3fn, e5m2 and fp16; then largest, smallest and step one after the other just beyond them
+    wanted += ["e4m3fn", "fp16", "fp16", "fp16", "e5m2", "fp16", "bf16", "fp16", "fp16", "fp32", "fp32", "fp32"]
     cases = lab(STEM).exercises["01.choose_format"].cases(secret)
     assert [answer("choose_format")(**case) for case in cases] == wanted
