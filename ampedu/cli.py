@@ -61,7 +61,7 @@ def _exercises(options: argparse.Namespace) -> int:
 def _progress(options: argparse.Namespace) -> int:
     from ampedu import progress
 
-    if options.export:
+    if options.export is not None:
         try:
             progress.export(options.export)
         except OSError as error:
@@ -91,6 +91,12 @@ def _reset(options: argparse.Namespace) -> int:
         print(reset(options.lab, options.exercise))
     except ResetError as error:
         print(f"ampedu: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(
+            f"ampedu: {error.filename} cannot be read or written: {error.strerror}. Check who owns work/.",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

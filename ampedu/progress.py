@@ -22,8 +22,11 @@ class NewerSchema(Exception):
 
 
 def path() -> Path:
-    """Where the progress is kept."""
-    return Path(os.environ.get("AMPEDU_PROGRESS") or Path.home() / ".ampedu" / "progress.json")
+    """Where the progress is kept. Raises OSError if this user has no home folder and AMPEDU_PROGRESS is not set."""
+    try:
+        return Path(os.environ.get("AMPEDU_PROGRESS") or "~/.ampedu/progress.json").expanduser()
+    except RuntimeError:
+        raise OSError("this user has no home folder") from None
 
 
 def load() -> dict:
@@ -36,7 +39,7 @@ def load() -> dict:
     try:
         return _read()
     except (OSError, NewerSchema) as error:
-        _say(f"The progress in {path().name} cannot be read: {_reason(error)}")
+        _say(f"Your progress cannot be read: {_reason(error)}")
         return _empty()
 
 
@@ -145,6 +148,8 @@ def _change(update):
 
 
 def _read():
+    if path().exists() and not path().is_file():  # such as /dev/null: setting it aside would rename the device
+        raise OSError(f"{path()} is not a regular file")
     try:
         text = path().read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -90,6 +90,33 @@ def test_an_unwritable_place_is_said_once_and_never_raises(tmp_path, monkeypatch
     assert progress.load()["exercises"] == {}
 
 
+def test_what_is_no_regular_file_is_left_alone(tmp_path, monkeypatch, capsys):
+    """AMPEDU_PROGRESS=/dev/null is a way to record nothing; setting it aside would rename the device."""
+    device = tmp_path / "null"
+    os.mkfifo(device)
+    monkeypatch.setenv("AMPEDU_PROGRESS", str(device))
+    monkeypatch.setattr(progress, "_said", set())
+    progress.record_exercise("01.decode", "passed", 2)
+    assert progress.load()["exercises"] == {}
+    assert [path.name for path in tmp_path.iterdir()] == ["null"] and device.is_fifo()
+    assert "is not a regular file" in capsys.readouterr().out
+
+
+def test_without_a_home_folder_nothing_is_recorded_and_nothing_raises(monkeypatch, capsys):
+    monkeypatch.delenv("AMPEDU_PROGRESS", raising=False)
+    monkeypatch.setattr(progress, "_said", set())
+
+    def homeless(self):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr("pathlib.Path.expanduser", homeless)
+    progress.record_exercise("01.decode", "passed", 2)
+    assert progress.load()["exercises"] == {}
+    assert (
+        "no home folder: choose another file with the environment variable AMPEDU_PROGRESS" in capsys.readouterr().out
+    )
+
+
 def test_a_lock_is_waited_for_and_a_stale_one_removed(file, monkeypatch, capsys):
     monkeypatch.setattr(progress, "LOCK_SECONDS", 0.2)
     file.parent.mkdir()
