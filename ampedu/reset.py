@@ -56,6 +56,8 @@ def reset(lab: str, exercise: str | None = None, start: Path | None = None) -> s
     if not mine.exists():
         replace(mine, shipped.read_bytes())
         return f"{_name(mine)} was missing and is there again."
+    if mine.is_dir():
+        raise ResetError(f"{_name(mine)} is a folder. Move it away, and run the command again.")
     if mine.read_bytes() == shipped.read_bytes():
         return f"{_name(mine)} is as it was shipped; nothing to do."
     backup = back_up(mine)
@@ -90,13 +92,18 @@ def _read(path: Path, stem: str) -> dict:
     """The notebook as a dict. Raises ResetError if the file is damaged."""
     try:
         notebook = json.loads(path.read_text(encoding="utf-8"))
-        if all(isinstance(cell["source"], str | list) for cell in notebook["cells"]):
+        if all(isinstance(cell["source"], str | list) and _metadata_is_sound(cell) for cell in notebook["cells"]):
             return notebook
     except OSError as error:
         raise ResetError(f"{_name(path)} cannot be read: {error.strerror}.") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         pass
     raise ResetError(f"{_name(path)} is damaged: not a notebook. Restore the whole lab: ampedu reset {stem[:2]}")
+
+
+def _metadata_is_sound(cell: dict) -> bool:
+    metadata = cell.get("metadata", {})
+    return isinstance(metadata, dict) and isinstance(metadata.get("nbgrader", {}), dict)
 
 
 def _answers(notebook: dict) -> dict[str, dict]:

@@ -27,7 +27,17 @@ def read_manifest(work):
         found = json.loads((work / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) and all(isinstance(entry, dict) for entry in found.values()) else {}
+    return found if isinstance(found, dict) and all(map(_is_entry, found.values())) else {}
+
+
+def _is_entry(entry):
+    """Whether an entry of the manifest has the form that read_manifest describes."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("delivered"), (str, type(None))):
+        return False
+    offered = entry.get("offered")
+    return offered is None or (
+        isinstance(offered, list) and len(offered) == 2 and all(isinstance(part, str) for part in offered)
+    )
 
 
 def deliver(repository, work):

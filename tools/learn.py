@@ -131,9 +131,11 @@ def main(arguments=None):
         print(f"\n{stop}", file=sys.stderr)
         return 1
     except OSError as error:
-        if not environment.explain(str(error)):
+        cure = environment.explain(str(error))
+        if not cure and error.filename is None:
             raise
-        print(f"\n{environment.explain(str(error))}", file=sys.stderr)
+        cure = cure or f"{error.filename}: {error.strerror}. Move it away or change its owner, then run this again."
+        print(f"\n{cure}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nStopped. Run the same command again to go on.", file=sys.stderr)

@@ -92,7 +92,11 @@ def test_a_learner_who_takes_the_new_version_gets_updates_again(places):
     assert (work / NAME).read_text() == "version 3"
 
 
-@pytest.mark.parametrize("manifest", ["", "{", "[]", '{"a": 3}'])
+@pytest.mark.parametrize(
+    "manifest",
+    ["", "{", "[]", '{"a": 3}', f'{{"{NAME}": {{"delivered": 3}}}}', f'{{"{NAME}": {{"offered": "x"}}}}',
+     f'{{"{NAME}": {{"offered": 7}}}}'],
+)  # fmt: skip
 def test_without_a_usable_manifest_nothing_is_overwritten(places, manifest):
     repository, work = places
     (work / copies.MANIFEST).write_text(manifest)
@@ -316,6 +320,15 @@ def test_an_error_is_one_sentence_and_status_1(monkeypatch, capsys):
     monkeypatch.setattr(learn, "learn", stop)
     assert learn.main([]) == 1
     assert capsys.readouterr().err == "\nDo this.\n"
+
+
+def test_a_folder_in_the_way_is_named(monkeypatch, capsys):
+    def stop(options):
+        raise IsADirectoryError(21, "Is a directory", "work/labs/01_bit_layouts.ipynb")
+
+    monkeypatch.setattr(learn, "learn", stop)
+    assert learn.main([]) == 1
+    assert capsys.readouterr().err.startswith("\nwork/labs/01_bit_layouts.ipynb: Is a directory. Move it away")
 
 
 def test_help_of_the_script_works_from_any_folder(tmp_path):

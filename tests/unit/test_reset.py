@@ -97,7 +97,9 @@ def test_damaged_notebook(course):
     assert mine(course, "01_bit_layouts.backup-1").read_text() == '{"cells": ['
 
 
-@pytest.mark.parametrize("content", ["[]", '{"cells": 3}', '{"cells": [{"source": 1}]}', "\x00"])
+@pytest.mark.parametrize("content", ["[]", '{"cells": 3}', '{"cells": [{"source": 1}]}', "\x00",
+    '{"cells": [3]}', '{"cells": [{"source": "", "metadata": []}]}',
+    '{"cells": [{"source": "", "metadata": {"nbgrader": null}}]}'])  # fmt: skip
 def test_json_that_is_no_notebook(course, content):
     mine(course).write_text(content, encoding="utf-8")
     with pytest.raises(ResetError, match="damaged"):
@@ -127,3 +129,12 @@ def test_no_work_folder(course):
     shutil.rmtree(course / "work")
     with pytest.raises(ResetError, match="make learn"):
         find_course(course)
+
+
+def test_a_folder_in_the_place_of_a_lab(course):
+    mine = course / "work" / "labs" / "01_bit_layouts.ipynb"
+    mine.unlink()
+    mine.mkdir()
+    with pytest.raises(ResetError, match="is a folder"):
+        reset("01", start=course)
+    assert mine.is_dir()
