@@ -224,7 +224,7 @@ check("01.mask_scores", mask_scores)
 # | | **0 Start here** | this page | 15 | |
 # | Numbers | [**1 Bit layouts**][lesson1] | formats | 45 | [lab 1][lab1], 125 |
 # | | [**2 Where precision is lost**][lesson2] | sums, weight updates, softmax, variance | 45 | [lab 2][lab2], 136 |
-# | Hardware | [**3 Tensor Cores and when they help**][lesson3] | when low precision is faster | 45 | [lab 3][lab3], 127 |
+# | Hardware | [**3 Tensor Cores and when they help**][lesson3] | when it is faster | 45 | [lab 3][lab3], 127 |
 # | AMP | 4 Autocast and its op lists | which operation runs in which dtype | 45 | *planned* |
 # | | 5 Dynamic loss scaling | why float16 needs a scaler | 45 | *planned* |
 # | | 6 The order of a step | clipping, accumulation, several optimizers | 45 | *planned* |
