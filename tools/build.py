@@ -190,7 +190,7 @@ def main(arguments: list[str] | None = None) -> int:
         problems = str(error).split("\n")
     for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    for problem in problems:
+    for problem in dict.fromkeys(problems):  # a lab and its solution share a source, and so its errors
         print(f"error: {problem}", file=sys.stderr)
     return 1 if problems else 0
 

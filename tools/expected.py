@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tools import execute, labs, modules, percent
 from tools import notebook as files
-from tools.project import SOURCE_FOLDER, BuildError, Project
+from tools.project import SOURCE_FOLDER, BuildError, Project, parse_python, read_text
 from tools.specs import path_of
 
 TIMEOUT = 600  # seconds for the solution and all mutants of one lab
@@ -43,7 +43,8 @@ def inputs(project: Project, stem: str) -> dict:
     for path in (path_of(project, stem), mutants_path(project, stem)):
         if not path.exists():
             raise BuildError(f"{project.name(path)} does not exist; the checks of lab {stem} need it.")
-        texts.append(path.read_text(encoding="utf-8"))
+        texts.append(read_text(path, project.name(path)))
+        parse_python(texts[-1], project.name(path))
     used = modules.hashes(project.root, [*texts, "import ampedu.exercises"])
     return {"source": hashlib.sha256("\0".join(texts).encode()).hexdigest(), "modules": used}
 

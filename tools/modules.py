@@ -6,6 +6,8 @@ import re
 from functools import cache
 from pathlib import Path
 
+from tools.project import parse_python, read_text
+
 EXERCISE_FILE = re.compile(r"ex\d\d_\w+")
 QUIZ = re.compile(r"""\bquiz\(\s*["'](?:quiz/)?(\d\d)\.""")
 RECORDED = re.compile(r"""\brecorded\.(?:show|load)\(\s*["'](\d\d\.\w+)""")
@@ -53,12 +55,13 @@ def _closure(names: set[str], package: Path) -> set[str]:
 
 
 def _dependencies(path: Path, name: str, package: Path) -> frozenset[str]:
-    return _dependencies_of_text(path.read_text(encoding="utf-8"), name, path.name == "__init__.py", package)
+    shown = path.relative_to(package.parent).as_posix()
+    return _dependencies_of_text(read_text(path, shown), name, path.name == "__init__.py", package, shown)
 
 
 @cache
-def _dependencies_of_text(text: str, name: str, is_package: bool, package: Path) -> frozenset[str]:
-    return frozenset(_imports(_parse(text), name if is_package else name.rpartition(".")[0], package))
+def _dependencies_of_text(text: str, name: str, is_package: bool, package: Path, shown: str) -> frozenset[str]:
+    return frozenset(_imports(parse_python(text, shown), name if is_package else name.rpartition(".")[0], package))
 
 
 def _imports(tree: ast.AST, package_name: str, package: Path) -> set[str]:

@@ -8,7 +8,7 @@ import tokenize
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.project import BuildError
+from tools.project import BuildError, read_text
 
 HEADER = re.compile(r"^# %%(?:\s+(?P<rest>.*?))?\s*$")
 OPTION = re.compile(r"""(\w+)\s*=\s*(\[[^\]]*\]|"[^"]*"|'[^']*')""")
@@ -53,7 +53,9 @@ def parse(text: str, name: str) -> Script:
     lines = text.split("\n")
     inside = lines_inside_strings(text)
     headers = [n for n, line in enumerate(lines, 1) if HEADER.match(line) and n not in inside]
-    first = headers[0] if headers else len(lines) + 1
+    if not headers:
+        raise BuildError(f"{name} has no cells; start it with '# %% [markdown]'.")
+    first = headers[0]
     stray = next((n for n, line in enumerate(lines[: first - 1], 1) if line.strip()), None)
     if stray is not None:
         raise BuildError(f"{name}, line {stray}: text before the first cell; start the file with '# %% [markdown]'.")
@@ -66,7 +68,7 @@ def parse(text: str, name: str) -> Script:
 
 def read(path: Path, name: str) -> Script:
     """`parse` the file at `path`."""
-    return parse(path.read_text(encoding="utf-8").replace("\r\n", "\n"), name)
+    return parse(read_text(path, name).replace("\r\n", "\n"), name)
 
 
 def _cell(lines: list[str], start: int, end: int, name: str) -> Cell:

@@ -1,5 +1,6 @@
 """Where things are: folders, stems, and the settings of [tool.ampedu]."""
 
+import ast
 import tomllib
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,22 @@ EXECUTED = ("lesson", "solution")
 
 class BuildError(Exception):
     """Something that the author can cure; the message is one sentence that names the file, the place and the cure."""
+
+
+def read_text(path: Path, name: str) -> str:
+    """The text of a source. Raises BuildError that names it if it is not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise BuildError(f"{name} is not UTF-8 (the byte at position {error.start}); save it as UTF-8.") from None
+
+
+def parse_python(text: str, name: str) -> ast.Module:
+    """The tree of a Python file. Raises BuildError that names the file and the line if it is not Python."""
+    try:
+        return ast.parse(text)
+    except SyntaxError as error:
+        raise BuildError(f"{name}, line {error.lineno}: {error.msg}; correct the Python of this file.") from None
 
 
 @dataclass(frozen=True)

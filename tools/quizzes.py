@@ -5,7 +5,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from tools.project import BuildError, Project
+from tools.project import BuildError, Project, read_text
 
 ID = re.compile(r"quiz/(\d\d)\.[a-z][a-z0-9_]*")
 KINDS = ("predict", "quiz")
@@ -28,7 +28,7 @@ def render(project: Project, source: Path) -> str:
     """Text of the JSON file. Raises BuildError with one problem a line."""
     name = project.name(source)
     try:
-        table = tomllib.loads(source.read_text(encoding="utf-8"))
+        table = tomllib.loads(read_text(source, name))
     except tomllib.TOMLDecodeError as error:
         raise BuildError(f"{name}: {error}; correct the TOML.") from None
     questions = _tables(table.get("question"))

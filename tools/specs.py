@@ -3,7 +3,7 @@
 import ast
 from dataclasses import dataclass
 
-from tools.project import BuildError, Project
+from tools.project import BuildError, Project, parse_python, read_text
 
 REQUIRED = ("answer", "points", "minutes", "difficulty")
 
@@ -30,10 +30,7 @@ def read(project: Project, stem: str) -> dict[str, Spec]:
     name = project.name(path)
     if not path.exists():
         raise BuildError(f"{name} does not exist; a lab needs the exercises that its checks name.")
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except SyntaxError as error:
-        raise BuildError(f"{name}, line {error.lineno}: {error.msg}; correct the Python of this file.") from None
+    tree = parse_python(read_text(path, name), name)
     specs: dict[str, Spec] = {}
     for node in tree.body:
         for call in getattr(node, "decorator_list", []):

@@ -83,6 +83,30 @@ def test_missing_files(built, name):
     assert check(built)[0] == [f"{name} is missing; run `make build`."]
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("sources/lessons/01_bits.py", b"", "sources/lessons/01_bits.py has no cells; start it with"),
+        (
+            "sources/lessons/01_bits.py",
+            b"# %%\nx = '\xff'\n",
+            "01_bits.py is not UTF-8 (the byte at position 10); save",
+        ),
+        ("sources/quizzes/01_bits.toml", b"\xff", "sources/quizzes/01_bits.toml is not UTF-8"),
+        ("ampedu/helper.py", b"def f(:\n", "ampedu/helper.py, line 1: invalid syntax; correct the Python"),
+        ("ampedu/exercises/ex01_bits.py", b"x = (\n", "ampedu/exercises/ex01_bits.py, line 1: '(' was never closed"),
+    ],
+)
+def test_what_cannot_be_read_is_named(built, name, content, words):
+    (built.root / name).write_bytes(content)
+    assert any(words in problem for problem in check(built)[0])
+
+
+def test_mutants_that_are_no_python_are_named(project):
+    write(project.root, {"sources/mutants/01_bits.py": "def f(:"})
+    assert any("sources/mutants/01_bits.py, line 1: invalid syntax" in problem for problem in check(project)[0])
+
+
 @pytest.mark.parametrize("name", ["notebooks/09_x.ipynb", "labs/notes.txt", "ampedu/data/quizzes/09_x.json"])
 def test_files_without_a_source(built, name):
     write(built.root, {name: "{}"})
