@@ -98,18 +98,20 @@ def reduce(ex, cases, outcomes) -> list[dict]:
 
     A ``reduce`` that raises NotPlain says why in words.
     """
-    result = []
-    for case, outcome in zip(cases, outcomes, strict=True):
-        if "value" in outcome:
-            try:
-                outcome = {"value": plain.freeze(ex.reduce(copy.deepcopy(case), copy.deepcopy(outcome["value"])))}
-            except plain.NotPlain as error:
-                outcome = {"unsupported": str(error)}
-            except Exception as error:
-                reason = f"the value {compare.show(outcome['value'], 100)} cannot be evaluated ({type(error).__name__})"
-                outcome = {"unsupported": reason}
-        result.append(outcome)
-    return result
+    with neutral():
+        return [_reduce_one(ex, case, outcome) for case, outcome in zip(cases, outcomes, strict=True)]
+
+
+def _reduce_one(ex, case, outcome):
+    if "value" not in outcome:
+        return outcome
+    try:
+        return {"value": plain.freeze(ex.reduce(copy.deepcopy(case), copy.deepcopy(outcome["value"])))}
+    except plain.NotPlain as error:
+        return {"unsupported": str(error)}
+    except Exception as error:
+        reason = f"the value {compare.show(outcome['value'], 100)} cannot be evaluated ({type(error).__name__})"
+        return {"unsupported": reason}
 
 
 def kind(outcome) -> str:

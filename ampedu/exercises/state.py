@@ -3,6 +3,7 @@
 import contextlib
 import io
 import random
+import sys
 import warnings
 
 import torch
@@ -19,11 +20,13 @@ MAX_PRINTED = 4_000
 def neutral(threads: int = 1):
     """Run the block on the CPU with ``threads`` torch threads, float32 by default, gradients, no autocast, no warnings.
 
+    Subnormal numbers are kept.
+
     Restores all of these and the random states of torch (CPU), numpy and ``random``.
     """
     before = torch.get_num_threads(), torch.get_default_dtype(), torch.get_rng_state()
     randoms, numpys, device = random.getstate(), numpy and numpy.random.get_state(), torch.get_default_device()
-    matmul = torch.backends.mkldnn.matmul.fp32_precision
+    matmul, flushes = torch.backends.mkldnn.matmul.fp32_precision, _flushes_subnormals()
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
@@ -34,6 +37,8 @@ def neutral(threads: int = 1):
         try:
             torch.set_num_threads(threads)
             torch.set_default_dtype(torch.float32)
+            if flushes:
+                torch.set_flush_denormal(False)
             if device.type != "cpu":
                 torch.set_default_device("cpu")
             if matmul not in ("none", "ieee"):
@@ -42,6 +47,8 @@ def neutral(threads: int = 1):
         finally:
             torch.set_num_threads(before[0])
             torch.set_default_dtype(before[1])
+            if flushes:
+                torch.set_flush_denormal(True)
             torch.set_rng_state(before[2])
             if torch.get_default_device() != device:
                 torch.set_default_device(device)
@@ -50,6 +57,11 @@ def neutral(threads: int = 1):
             random.setstate(randoms)
             if numpy:
                 numpy.random.set_state(numpys)
+
+
+def _flushes_subnormals():
+    # torch.set_flush_denormal has no getter; it acts on Python's floats too.
+    return sys.float_info.min / 2 == 0.0
 
 
 def reseed():

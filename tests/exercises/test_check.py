@@ -1,6 +1,7 @@
 """`check` in a plain Python file: what it says about right, wrong, unfinished and misplaced answers."""
 
 import re
+import sys
 import warnings
 
 import pytest
@@ -370,6 +371,37 @@ def test_the_learners_state_is_left_alone(script, fake):
     finally:
         torch.set_num_threads(threads)
         torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("change", "restore"),
+    [
+        (lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32)),
+        (lambda: torch.set_default_device("meta"), lambda: torch.set_default_device("cpu")),
+        (lambda: torch.set_flush_denormal(True), lambda: torch.set_flush_denormal(False)),
+    ],
+    ids=["default dtype", "default device", "flushed subnormals"],
+)
+def test_run_and_reduce_see_the_same_neutral_state(fake, monkeypatch, change, restore):
+    ex, seen = load("99.double"), []
+
+    def look(self, case, raw):
+        made = torch.ones(1)
+        seen.append((made.dtype, made.device.type, 2.0**-1074 > 0, (made * 2.0**-149).item() > 0))
+        return raw
+
+    monkeypatch.setattr(type(ex.spec), "reduce", look, raising=False)
+    change()
+    try:
+        outcomes = judge.observe(ex, lambda x: look(None, None, 2 * x), ex.cases())
+        judge.reduce(ex, ex.cases(), outcomes)
+        flushed_outside = sys.float_info.min / 2 == 0.0
+    finally:
+        restore()
+    assert set(seen) == {(torch.float32, "cpu", True, True)} and len(seen) == 12
+    assert flushed_outside == (change.__code__.co_names == ("torch", "set_flush_denormal")), (
+        "the learner's state is back"
+    )
 
 
 def test_random_answers_are_the_same_in_every_case(fake):
