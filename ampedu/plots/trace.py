@@ -1,0 +1,163 @@
+"""A dtype trace as a picture: one row per call, forward and backward side by side, a bar as wide as the dtype."""
+
+from collections import Counter
+
+import torch
+from matplotlib import patheffects
+from matplotlib.patches import Patch, Rectangle
+
+from ampedu.plots.drawing import PALETTE, Picture, new_figure, styled
+from ampedu.trace.records import short
+
+WIDE = 21.0  # of 32 bits, in the drawing's units; the whole is 100 wide
+FORWARD, BACKWARD = 39.0, 77.0  # left edges of the bars
+NAME, OPS = 27, 19  # characters that fit in a module's name, and in a bar of 32 bits
+MOST = 64  # rows
+STYLES = {  # color, pattern and width change together, and the dtype is written on the bar
+    torch.float64: (PALETTE["purple"], "xxxx"),
+    torch.float32: (PALETTE["sky"], "////"),
+    torch.float16: (PALETTE["orange"], ""),
+    torch.bfloat16: (PALETTE["green"], "...."),
+}
+OTHER = (PALETTE["yellow"], "")
+LETTERS = {"weight": "W", "buffer": "W", "gradient": "G"}
+
+
+@styled
+def dtype_trace(trace, title: str | None = None, module: str = "") -> Picture:
+    """Draw an ampedu.trace.Trace: rows are its folded calls in order; a bar's width is the dtype's number of bits.
+
+    module: draw only what happens below this path. Left of a bar stand the casts that come before it. ValueError
+    if nothing is to be drawn; rows beyond the 64th are left out, which the picture says.
+    """
+    rows = [row for row in trace.rows() if not module or row.path == module or row.path.startswith(f"{module}.")]
+    if not rows:
+        raise ValueError(f"nothing to draw: no recorded operation below {module!r}" if module else "the trace is empty")
+    left_out = max(0, len(rows) - MOST)
+    rows = rows[:MOST]
+    figure = new_figure(height=1.35 + 0.205 * (len(rows) + 1))
+    axes = figure.add_subplot()
+    axes.set(xlim=(0, 100), ylim=(len(rows) - 0.3, -1.6))
+    axes.axis("off")
+    for x, text in ((0, "module"), (FORWARD, "forward"), (BACKWARD, "backward")):
+        axes.text(x, -1.0, text, weight="bold", size=9.5, va="center")
+    for x in (FORWARD, BACKWARD):
+        axes.text(x - 0.8, -1.0, "casts", size=8.5, va="center", ha="right", color="0.25")
+    before = None
+    for y, row in enumerate(rows):
+        name = _path(row)
+        if name != before:
+            axes.plot([0, 100], [y - 0.5, y - 0.5], color="0.8", linewidth=0.6, zorder=0)
+            axes.text(0, y, name if len(name) <= NAME else "…" + name[1 - NAME :], size=8, va="center")
+            before = name
+        _casts(axes, FORWARD, y, row.casts, row.hits)
+        label = row.forward_dtypes
+        times = f" ×{row.times}" if row.times > 1 else ""
+        _bar(axes, FORWARD, y, 0.8, row.result[0] if row.result else None, f"{_short(row.call)}{times}", label)
+        _casts(axes, BACKWARD, y, row.back_casts)
+        _backward(axes, y, row)
+    if left_out:
+        axes.text(0, len(rows) - 0.4, f"… and {left_out} more rows", size=8.5, va="top")
+    axes.set_title(title or _title(trace))
+    _legend(figure, trace, rows)
+    return Picture(figure, _words(trace, rows, left_out))
+
+
+def _title(trace) -> str:
+    if trace.dtype is None:
+        return "Dtypes without autocast"
+    policy = {"cuda": "CUDA"}.get(trace.policy, trace.policy.upper())
+    return f"Dtypes under autocast to {_name(trace.dtype)}, {policy} policy"
+
+
+def _name(dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _path(row) -> str:
+    return f"{row.path or '(model)'}{' again' if row.phase == 'recomputed' else ''}"
+
+
+def _short(call: str) -> str:
+    return {"scaled_dot_product_attention": "sdpa"}.get(call, call)
+
+
+def _backward(axes, y, row) -> None:
+    dtypes = row.back_dtypes[:2]
+    for part, dtype in enumerate(dtypes):
+        names = [f"{name} ×{number}" if number > 1 else name for name, kind, number in row.back if kind == dtype]
+        text = ", ".join(names)
+        text = "its backward" if len(names) == 1 and "backward" in text else text
+        high = 0.8 / len(dtypes)
+        top = y - 0.4 + part * high
+        text = text if len(text) <= OPS else text[: OPS - 1] + "…"
+        _bar(axes, BACKWARD, top + high / 2, high, dtype, text, short(dtype))
+
+
+def _bar(axes, x, y, high, dtype, text, label) -> None:
+    if dtype is None:
+        return
+    color, hatch = STYLES.get(dtype, OTHER)
+    wide = WIDE * min(dtype.itemsize, 4) / 4
+    bar = Rectangle((x, y - high / 2), wide, high, facecolor=color, edgecolor="white", hatch=hatch, linewidth=0)
+    bar.set_gid(_name(dtype))
+    axes.add_patch(bar)
+    axes.add_patch(Rectangle((x, y - high / 2), wide, high, facecolor="none", edgecolor="black", linewidth=0.6))
+    halo = [patheffects.withStroke(linewidth=2.2, foreground="white")]
+    size = 7.6 if high > 0.5 else 6.0
+    axes.text(x + 0.5, y, f"{label}  {text}", size=size, va="center", path_effects=halo)
+
+
+def _casts(axes, x, y, casts, hits=0) -> None:
+    """The casts before a call in few letters, right of which the bar begins."""
+    text = cast_letters(casts, hits)
+    bad = any(cast.needless for cast in casts)
+    style = {"color": PALETTE["vermillion"], "weight": "bold"} if bad else {"color": "black"}
+    if text:
+        axes.text(x - 0.8, y, text, size=7.6, va="center", ha="right", **style)
+
+
+def cast_letters(casts, hits=0) -> str:
+    """For example "↓2W 1A" or "↑1A! =2": arrows to fewer or more bits, W weights, = from the cache, ! needless."""
+    counted = Counter()
+    for cast in casts:
+        bits = cast.target.itemsize - cast.source.itemsize
+        counted["↓" if bits < 0 else "↑" if bits else "→", LETTERS.get(cast.kind, "A")] += 1
+    parts = []
+    for arrow in dict.fromkeys(arrow for arrow, _ in counted):
+        kinds = [f"{counted[arrow, letter]}{letter}" for letter in "WAG" if counted[arrow, letter]]
+        parts.append(arrow + " ".join(kinds))
+    text = " ".join(parts) + "!" * any(cast.needless for cast in casts)
+    return f"{text} ={hits}".strip() if hits else text
+
+
+def _legend(figure, trace, rows) -> None:
+    used = {dtype for row in rows for dtype in (*row.result, *row.back_dtypes)}
+    handles = [
+        Patch(facecolor=color, hatch=hatch, edgecolor="white", label=f"{_name(dtype)}, {dtype.itemsize * 8} bits wide")
+        for dtype, (color, hatch) in STYLES.items()
+        if dtype in used
+    ]
+    key = (
+        "casts: ↓ to fewer bits, ↑ to more; W weights, A activations, G gradients; = from the weight cache; ! needless"
+    )
+    legend = figure.legend(handles=handles, title=key, loc="outside lower left", ncols=4, frameon=False)
+    legend.set_alignment("left")
+    legend.get_title().set_fontsize(8.5)
+    legend.get_title().set_color("0.15")
+
+
+def _words(trace, rows, left_out) -> str:
+    """The picture in words: what is float32 and what is not, and where casts are."""
+    parts = [f"{_title(trace)}: {len(rows)} rows, a row per call, forward and backward side by side."]
+    for dtype in dict.fromkeys(dtype for row in rows for dtype in row.result):
+        names = list(dict.fromkeys(_short(row.call) for row in rows if dtype in row.result))
+        parts.append(f"In {_name(dtype)}: {', '.join(names)}.")
+    casts = [cast for row in rows for cast in row.casts * row.times]
+    weights = sum(cast.kind == "weight" for cast in casts)
+    needless = sum(bool(cast.needless) for cast in casts)
+    parts.append(f"Forward: {len(casts)} casts, {weights} of weights, {needless} needless.")
+    parts.append(f"Backward: {sum(len(row.back_casts) * row.times for row in rows)} casts.")
+    if left_out:
+        parts.append(f"{left_out} more rows are left out.")
+    return " ".join(parts)
