@@ -16,7 +16,11 @@ seed = 0
 # %% [markdown]
 # ## 0.1 What can this machine do?
 #
-# Run the cell below: click into it and press **Shift + Enter**. (*Run All* in the menu runs the whole page.)
+# Run the cells from the top of the page, one after the other: click into the first one with code and press **Shift +
+# Enter**; that takes you to the next one. (*Run All Cells* in the menu *Run* runs the whole page.)
+#
+# The outputs that you see before you run anything were stored when this page was made, on another machine. To keep
+# them from giving an answer away, clear them now: *Edit → Clear Outputs of All Cells* (Colab: *Clear all outputs*).
 
 # %% tags=["measured"]
 from ampedu.doctor import show
@@ -57,7 +61,8 @@ for dtype in (torch.float32, torch.bfloat16, torch.float16):
 
 # %% [markdown]
 # **Explain.** float16 ends at 65 504, so the sum is infinite. bfloat16 reaches much further, but at this size its
-# numbers lie 512 apart, and 70 000 is not one of them: the nearest is 70 144 = 137 · 512.
+# numbers lie 512 apart, and 70 000 is not one of them: the nearest is 70 144 = 137 · 512. (`eps` is the gap above 1.
+# From $2^{16} = 65\,536$ on, the gap is $2^{16}$ times as wide. Lesson 1 shows why.)
 
 # %% tags=["nbval-check-output"]
 print(torch.finfo(torch.float16).max, 2**16 * torch.finfo(torch.bfloat16).eps, 137 * 512)
@@ -215,7 +220,8 @@ check("01.mask_scores", mask_scores)
 #
 # **Progress** is a file of your own on this machine; nothing is sent anywhere. The try above is noted there, and costs
 # nothing. `ampedu progress` shows the file, `ampedu exercises` lists what there is. `ampedu reset 01_bit_layouts` gives
-# you a fresh lab and keeps a backup of yours.
+# you a fresh lab and keeps a backup of yours. These are commands for a terminal. In a cell of a notebook you can write
+# `%run -m ampedu progress` instead.
 #
 # ## The map
 #
@@ -253,7 +259,7 @@ check("01.mask_scores", mask_scores)
 #   else: Colab's own PyTorch stays. For a GPU choose *Runtime → Change runtime type*. Save a copy to your Drive, or
 #   your answers are gone when the runtime ends.
 # - **A GPU machine.** `make learn` keeps a PyTorch that is already installed. `device = "auto"` takes the GPU if there
-#   is one; write `"cpu"` in the first cell to compare.
+#   is one; write `"cpu"` instead of `"auto"` at the top of the page to compare.
 # - **No notebook at all.** The pages on GitHub show all outputs; widgets appear there as still pictures, quizzes as
 #   folded answers.
 #
