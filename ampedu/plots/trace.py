@@ -1,23 +1,23 @@
 """A dtype trace as a picture: one row per call, forward and backward side by side, a bar as wide as the dtype."""
 
 from collections import Counter
+from itertools import accumulate
 
 import torch
-from matplotlib import patheffects
 from matplotlib.patches import Patch, Rectangle
 
 from ampedu.plots.drawing import PALETTE, Picture, new_figure, styled
 from ampedu.trace.records import short
 
-WIDE = 21.0  # of 32 bits, in the drawing's units; the whole is 100 wide
+WIDE, END = 21.0, 2.2  # of 32 bits, in the drawing's units, of which the whole is 100 wide; of the patterned end
 FORWARD, BACKWARD = 39.0, 77.0  # left edges of the bars
 NAME, OPS = 27, 19  # characters that fit in a module's name, and in a bar of 32 bits
-MOST = 64  # rows
+MOST = 48  # lines
 STYLES = {  # color, pattern and width change together, and the dtype is written on the bar
     torch.float64: (PALETTE["purple"], "xxxx"),
     torch.float32: (PALETTE["sky"], "////"),
     torch.float16: (PALETTE["orange"], ""),
-    torch.bfloat16: (PALETTE["green"], "...."),
+    torch.bfloat16: (PALETTE["green"], ".."),
 }
 OTHER = (PALETTE["yellow"], "")
 LETTERS = {"weight": "W", "buffer": "W", "gradient": "G"}
@@ -28,23 +28,25 @@ def dtype_trace(trace, title: str | None = None, module: str = "") -> Picture:
     """Draw an ampedu.trace.Trace: rows are its folded calls in order; a bar's width is the dtype's number of bits.
 
     module: draw only what happens below this path. Left of a bar stand the casts that come before it. ValueError
-    if nothing is to be drawn; rows beyond the 64th are left out, which the picture says.
+    if nothing is to be drawn. What is beyond the 48th line is left out, which the picture says: draw a module then.
     """
     rows = [row for row in trace.rows() if not module or row.path == module or row.path.startswith(f"{module}.")]
     if not rows:
         raise ValueError(f"nothing to draw: no recorded operation below {module!r}" if module else "the trace is empty")
-    left_out = max(0, len(rows) - MOST)
-    rows = rows[:MOST]
-    figure = new_figure(height=1.35 + 0.205 * (len(rows) + 1))
+    ends = list(accumulate(_lines(row) for row in rows))
+    left_out = sum(end > MOST for end in ends)
+    rows = rows[: len(rows) - left_out]
+    lines = ends[len(rows) - 1]
+    figure = new_figure(height=1.35 + 0.205 * (lines + 1))
     axes = figure.add_subplot()
-    axes.set(xlim=(0, 100), ylim=(len(rows) - 0.3, -1.6))
+    axes.set(xlim=(0, 100), ylim=(lines - 0.3, -1.6))
     axes.axis("off")
     for x, text in ((0, "module"), (FORWARD, "forward"), (BACKWARD, "backward")):
         axes.text(x, -1.0, text, weight="bold", size=9.5, va="center")
     for x in (FORWARD, BACKWARD):
         axes.text(x - 0.8, -1.0, "casts", size=8.5, va="center", ha="right", color="0.25")
-    before = None
-    for y, row in enumerate(rows):
+    before, y = None, 0
+    for row in rows:
         name = _path(row)
         if name != before:
             axes.plot([0, 100], [y - 0.5, y - 0.5], color="0.8", linewidth=0.6, zorder=0)
@@ -53,11 +55,13 @@ def dtype_trace(trace, title: str | None = None, module: str = "") -> Picture:
         _casts(axes, FORWARD, y, row.casts, row.hits)
         label = row.forward_dtypes
         times = f" ×{row.times}" if row.times > 1 else ""
-        _bar(axes, FORWARD, y, 0.8, row.result[0] if row.result else None, f"{_short(row.call)}{times}", label)
+        _bar(axes, FORWARD, y, row.computes_in, f"{_short(row.call)}{times}", label)
         _casts(axes, BACKWARD, y, row.back_casts)
-        _backward(axes, y, row)
+        for line, dtype in enumerate(row.back_dtypes):
+            _bar(axes, BACKWARD, y + line, dtype, _operations(row, dtype), short(dtype))
+        y += _lines(row)
     if left_out:
-        axes.text(0, len(rows) - 0.4, f"… and {left_out} more rows", size=8.5, va="top")
+        axes.text(0, lines - 0.4, f"… and {left_out} more rows", size=8.5, va="top")
     axes.set_title(title or _title(trace))
     _legend(figure, trace, rows)
     return Picture(figure, _words(trace, rows, left_out))
@@ -82,30 +86,29 @@ def _short(call: str) -> str:
     return {"scaled_dot_product_attention": "sdpa"}.get(call, call)
 
 
-def _backward(axes, y, row) -> None:
-    dtypes = row.back_dtypes[:2]
-    for part, dtype in enumerate(dtypes):
-        names = [f"{name} ×{number}" if number > 1 else name for name, kind, number in row.back if kind == dtype]
-        text = ", ".join(names)
-        text = "its backward" if len(names) == 1 and "backward" in text else text
-        high = 0.8 / len(dtypes)
-        top = y - 0.4 + part * high
-        text = text if len(text) <= OPS else text[: OPS - 1] + "…"
-        _bar(axes, BACKWARD, top + high / 2, high, dtype, text, short(dtype))
+def _lines(row) -> int:
+    """A row is as high as its backward has dtypes."""
+    return max(1, len(row.back_dtypes))
 
 
-def _bar(axes, x, y, high, dtype, text, label) -> None:
+def _operations(row, dtype) -> str:
+    """Names of what backward computes in a dtype."""
+    names = [f"{name} ×{number}" if number > 1 else name for name, kind, number in row.back if kind == dtype]
+    text = ", ".join(names)
+    text = "backward" if len(names) == 1 and "backward" in text else text
+    return text if len(text) <= OPS else text[: OPS - 1] + "…"
+
+
+def _bar(axes, x, y, dtype, text, label) -> None:
     if dtype is None:
         return
     color, hatch = STYLES.get(dtype, OTHER)
     wide = WIDE * min(dtype.itemsize, 4) / 4
-    bar = Rectangle((x, y - high / 2), wide, high, facecolor=color, edgecolor="white", hatch=hatch, linewidth=0)
-    bar.set_gid(_name(dtype))
-    axes.add_patch(bar)
-    axes.add_patch(Rectangle((x, y - high / 2), wide, high, facecolor="none", edgecolor="black", linewidth=0.6))
-    halo = [patheffects.withStroke(linewidth=2.2, foreground="white")]
-    size = 7.6 if high > 0.5 else 6.0
-    axes.text(x + 0.5, y, f"{label}  {text}", size=size, va="center", path_effects=halo)
+    axes.add_patch(Rectangle((x, y - 0.4), wide, 0.8, facecolor=color, linewidth=0, gid=_name(dtype)))
+    if hatch:  # at the end only: a pattern under text makes it hard to read
+        end = {"facecolor": color, "edgecolor": "black", "linewidth": 0, "hatch": hatch, "gid": f"{hatch} end"}
+        axes.add_patch(Rectangle((x + wide - END, y - 0.4), END, 0.8, **end))
+    axes.text(x + 0.5, y, f"{label}  {text}", size=8, va="center")
 
 
 def _casts(axes, x, y, casts, hits=0) -> None:
@@ -132,9 +135,15 @@ def cast_letters(casts, hits=0) -> str:
 
 
 def _legend(figure, trace, rows) -> None:
-    used = {dtype for row in rows for dtype in (*row.result, *row.back_dtypes)}
+    used = {dtype for row in rows for dtype in (row.computes_in, *row.back_dtypes)}
     handles = [
-        Patch(facecolor=color, hatch=hatch, edgecolor="white", label=f"{_name(dtype)}, {dtype.itemsize * 8} bits wide")
+        Patch(
+            facecolor=color,
+            hatch=hatch,
+            edgecolor="black",
+            linewidth=0,
+            label=f"{_name(dtype)}, {dtype.itemsize * 8} bits wide",
+        )
         for dtype, (color, hatch) in STYLES.items()
         if dtype in used
     ]
@@ -150,8 +159,8 @@ def _legend(figure, trace, rows) -> None:
 def _words(trace, rows, left_out) -> str:
     """The picture in words: what is float32 and what is not, and where casts are."""
     parts = [f"{_title(trace)}: {len(rows)} rows, a row per call, forward and backward side by side."]
-    for dtype in dict.fromkeys(dtype for row in rows for dtype in row.result):
-        names = list(dict.fromkeys(_short(row.call) for row in rows if dtype in row.result))
+    for dtype in dict.fromkeys(row.computes_in for row in rows if row.result):
+        names = list(dict.fromkeys(_short(row.call) for row in rows if row.computes_in == dtype))
         parts.append(f"In {_name(dtype)}: {', '.join(names)}.")
     casts = [cast for row in rows for cast in row.casts * row.times]
     weights = sum(cast.kind == "weight" for cast in casts)

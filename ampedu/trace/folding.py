@@ -44,6 +44,11 @@ class Row:
         return " → ".join(short(dtype) for k, dtype in enumerate(steps) if k == 0 or dtype != steps[k - 1])
 
     @property
+    def computes_in(self) -> torch.dtype | None:
+        """The widest dtype in which it computes; of a cast, the dtype of the result."""
+        return max(self.inside or self.result, key=lambda dtype: dtype.itemsize, default=None)
+
+    @property
     def back_dtypes(self) -> tuple[torch.dtype, ...]:
         """Dtypes in which its backward computes, in order."""
         return tuple(dict.fromkeys(dtype for _, dtype, _ in self.back))
@@ -68,7 +73,10 @@ def _row(ops: list[Op], back: list[Op]) -> Row | None:
     if not computing and not casts:
         return None
     last = computing[-1] if computing else ops[-1]
-    if computing:
+    kernel = [cast.source for cast in casts if cast.by == "kernel"]
+    if kernel:  # what it was given, before it changed the dtype on its own
+        source = tuple(dict.fromkeys(kernel[:1]))
+    elif computing:
         given = zip(computing[0].inputs, computing[0].kinds, strict=True)
         first = [(dtype, kind) for dtype, kind in given if dtype.is_floating_point]
         data = [dtype for dtype, kind in first if kind not in ("weight", "buffer")]
@@ -112,11 +120,16 @@ def _layers(rows: list[Row], start: int = 0) -> list[Row]:
             number = rows[at].module[place]
             if not number.isdigit():
                 break
-            layer = list(takewhile(lambda row: row.module[: place + 1] == (*path[:place], number), rows[at:]))  # noqa: B023
+            layer = _beginning(rows[at:], (*path[:place], number))
             layers.append((number, layer))
             at += len(layer)
         folded += _merged(layers, place)
     return folded
+
+
+def _beginning(rows: list[Row], path: tuple[str, ...]) -> list[Row]:
+    """The rows at the front that belong to a path."""
+    return list(takewhile(lambda row: row.module[: len(path)] == path, rows))
 
 
 def _merged(layers, place: int) -> list[Row]:

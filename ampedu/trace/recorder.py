@@ -8,7 +8,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ampedu.policy import DEVICES, Policy, autocast_policy
+from ampedu.policy import DEVICES, Policy, PolicyError, autocast_policy
 from ampedu.trace import frames
 from ampedu.trace.names import Names
 from ampedu.trace.records import Cast, ModuleCall, Op
@@ -35,7 +35,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.names, self.low, self.device = names, low, device
         self.policy = policy
-        self.rules = autocast_policy(policy) if policy in DEVICES else {}
+        self.rules = _rules(policy)
         self.kept: AsBefore | None = None
         self.phase = "forward"
         self.ops: list[Op] = []
@@ -43,6 +43,7 @@ class Recorder(TorchDispatchMode):
         self.enabled = False  # whether an autocast region is open at the level of Python
         self.values = WeakTensorKeyDictionary()
         self.done: set = set()
+        self.hits: set[tuple[str, int]] = set()
         self.by_sequence: dict[int, int] = {}
         self.stacks: dict[int, list[str]] = {}
         self.tokens = self.group = self.calls = 0
@@ -168,7 +169,10 @@ class Recorder(TorchDispatchMode):
 
     def _hits(self, before) -> tuple[str, ...]:
         weights = {value.weight_cast: value.group for _, value in before if value.weight_cast}
-        return tuple(sorted(name for name, group in weights.items() if group != self.group))
+        hits = {(name, self.group) for name, group in weights.items() if group != self.group}
+        new = hits - self.hits  # a call that uses the weight at each of its steps asked the cache once
+        self.hits |= new
+        return tuple(sorted(name for name, _ in new))
 
     def _cast(self, op: Op, before, made) -> Cast | None:
         if op.name != "_to_copy" or len(before) != 1 or len(made) != 1:
@@ -247,6 +251,14 @@ class Recorder(TorchDispatchMode):
                 kind = "gradient" if op.phase == "backward" and not op.recomputed else "activation"
                 value = self._new(version, kind, "", op.group)
             self.values[tensor] = value
+
+
+def _rules(policy: str) -> dict[str, Policy]:
+    """The lists of a policy; nothing if there is none, or if this torch does not let it be read."""
+    try:
+        return autocast_policy(policy) if policy in DEVICES else {}
+    except PolicyError:
+        return {}
 
 
 def tensors(item):

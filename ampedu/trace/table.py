@@ -3,13 +3,15 @@
 from collections import Counter
 from html import escape
 
+import torch
+
 from ampedu.trace.folding import Row
 from ampedu.trace.records import Cast, Trace, short
 
 HEAD = ("Module", "Call", "Casts before it", "Dtype", "Backward", "Casts in backward")
 ORDER = ("weight", "buffer", "input", "activation", "gradient")
 OPS = 3  # names of backward operations in a cell
-MARK = {"f32": "#56B4E9", "f64": "#CC79A7", "f16": "#E69F00", "bf16": "#009E73"}
+MARK = {torch.float32: "#56B4E9", torch.float64: "#CC79A7", torch.float16: "#E69F00", torch.bfloat16: "#009E73"}
 CELL = "text-align:left;padding:.1em .7em .1em 0;vertical-align:top;"
 MONO = "font-family:monospace;"
 
@@ -103,8 +105,8 @@ def as_html(trace: Trace) -> str:
     """A table with headings; the dtype's cell has a colored edge beside its name."""
     heads = "".join(f'<th scope="col" style="{CELL}">{text}</th>' for text in HEAD)
     body = []
-    for line in cells(trace):
-        mark = MARK.get(line[3].split(" ")[-1], "gray")
+    for row, line in zip(trace.rows(), cells(trace), strict=True):
+        mark = MARK.get(row.computes_in, "gray")
         styles = [MONO, MONO, "", f"{MONO}white-space:nowrap;border-left:.6em solid {mark};padding-left:.4em;", "", ""]
         row = [f'<td style="{CELL}{style}">{escape(text)}</td>' for text, style in zip(line, styles, strict=True)]
         body.append(f"<tr>{''.join(row)}</tr>")
