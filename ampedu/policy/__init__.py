@@ -13,7 +13,7 @@ from ampedu.policy.documented import text as comparison
 from ampedu.policy.header import header_policy
 from ampedu.policy.kinds import DEVICES, Policy, PolicyError
 from ampedu.policy.on_cpu import MissingKernelError, cuda_policy_on_cpu
-from ampedu.policy.probing import ProbeError, probe
+from ampedu.policy.probing import ProbeError, probe, warm_up
 from ampedu.policy.table import autocast_policy, unclassified
 
 __all__ = [
@@ -33,4 +33,5 @@ __all__ = [
     "probe",
     "summary",
     "unclassified",
+    "warm_up",
 ]

@@ -15,8 +15,9 @@ from ampedu.policy.kinds import Policy, PolicyError, Rule
 
 CASTS = ("aten::to", "aten::_to_copy")
 BANNED_TEXT = "unsafe to autocast"
-# A value for each type that a schema may ask for; nothing is computed from them.
-FILLERS = {"int": 1, "SymInt": 1, "float": 1.0, "number": 1, "bool": False, "str": "sum"}
+# A value for each type that a schema may ask for. Nothing is computed from them, but cuDNN's recurrent layers look at
+# the number of their weights, and names of dimensions have to look like names.
+FILLERS = {"int": 3, "SymInt": 3, "float": 3.0, "number": 3, "bool": False, "str": "dimname::any"}
 
 
 class _Arrived(Exception):
@@ -34,6 +35,9 @@ class _Spy(torch.Tensor):
 
     def __init__(self, dtype, device, book):
         self.book = book
+
+    def __repr__(self):
+        return f"_Spy({self.dtype})"
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -65,12 +69,12 @@ def rules(device: str, dtype: torch.dtype) -> tuple[dict[str, Rule], dict[str, s
     """({operation: Rule}, {operation that fits no policy: what was seen}) for all registered operations."""
     found, odd = {}, {}
     book = {}
-    for kind in (dtype, torch.float32, torch.int64):
+    for kind in (dtype, torch.float16, torch.float32, torch.int64):
         book[kind] = _Spy(kind, device, book)
     with _autocast_on(device, dtype):
         for name in registered(device):
             seen = [_call(name, book, pattern) for pattern in _patterns(dtype)]
-            rule = _rule(name, seen, dtype)
+            rule = _rule(name, seen, dtype) or _rule_of_flat_weights(name, book)
             if rule is None:
                 odd[name] = repr(seen)
             else:
@@ -102,13 +106,16 @@ def _autocast_on(device, dtype):
             torch.set_autocast_dtype(device, before[1])
 
 
-def _call(name, book, pattern):
-    """(overload that arrived, dtypes of its floating-point tensors, its dtype argument), or the text of an error."""
+def _call(name, book, pattern, weights=None):
+    """weights: the dtype of lists of tensors, if not that of the pattern; optional tensors are then left out.
+
+    Returns (overload that arrived, dtypes of its floating-point tensors, its dtype argument), or the text of an error.
+    """
     operation = overload(name)
     dtypes = itertools.cycle(pattern)
     args, kwargs = [], {}
     for argument in operation._schema.arguments:
-        value = _value(argument, book, dtypes)
+        value = _value(argument, book, dtypes) if weights is None else _sparse_value(argument, book, dtypes, weights)
         if argument.kwarg_only:
             kwargs[argument.name] = value
         else:
@@ -140,6 +147,25 @@ def _value(argument, book, dtypes):
     if kind.startswith("List["):
         return [FILLERS.get(kind[5:-1])] * 2
     return FILLERS.get(kind)
+
+
+def _sparse_value(argument, book, dtypes, weights):
+    kind = str(argument.type)
+    if kind == "List[Tensor]":
+        return [book[weights]] * 2
+    return None if kind.startswith("Optional") else _value(argument, book, dtypes)
+
+
+def _rule_of_flat_weights(name, book):
+    """The Rule of a recurrent layer of cuDNN, or None.
+
+    Its kernel moves float32 weights into one buffer, which a Spy cannot follow. With float16 weights it has nothing
+    to move, and casts the rest: to float16, in a bfloat16 region too.
+    """
+    seen = _call(name, book, (torch.float32,), weights=torch.float16)
+    if not isinstance(seen, str) and set(seen[1]) == {torch.float16}:
+        return Rule(Policy.lower_precision, seen[0])
+    return None
 
 
 def _rule(name, seen, low):

@@ -57,6 +57,7 @@ FOUND_ONLY = {
     "conv_tbc": "a one-dimensional convolution with another order of dimensions",
     "cudnn_convolution": "the cuDNN kernel of conv1d, conv2d and conv3d",
     "cudnn_convolution_transpose": "the cuDNN kernel of the transposed convolutions",
+    "_cudnn_rnn": "nn.LSTM, nn.GRU and nn.RNN on a GPU",
     "_addmm_activation": "addmm with an activation in one kernel",
     "grid_sampler": "the operation behind grid_sample",
     "cholesky": "the old name of linalg.cholesky",

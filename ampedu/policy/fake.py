@@ -49,6 +49,9 @@ def prepare() -> None:
     torch.nn.Parameter.__new__ = parameter
     _let_absent_devices_pass()
     _add_missing_shapes()
+    # Asking a driver before a fork would spoil CUDA for the child, and fake tensors need none.
+    torch.cuda.is_available = lambda: False
+    torch.backends.cudnn.enabled = False
     torch.cuda.amp.common.amp_definitely_not_available = lambda: False
     torch.cuda.is_bf16_supported = lambda including_emulation=True: True
     with FakeTensorMode():  # loads what it needs, before the first fork

@@ -20,7 +20,12 @@ START_SECONDS = 120.0  # until the worker has loaded torch; a slow disk counts
 GRACE_SECONDS = 1.0
 TIME_IS_UP = getattr(signal, "SIGALRM", 0)
 # The worker sees no GPU, so that it is the same on all machines and takes no memory of one.
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+    "HIP_VISIBLE_DEVICES": "",
+    "PYTHONWARNINGS": "ignore",
+}
 
 
 class ProbeError(RuntimeError):
@@ -73,17 +78,19 @@ def _input(shape):
 class Worker:
     """The other process, and what is read from it."""
 
+    program = "from ampedu.policy.worker import main; main()"
+
     def __init__(self):
         self.owner = os.getpid()
         self.errors = tempfile.TemporaryFile()
-        environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "ampedu.policy.worker"],
+            [sys.executable, "-P", "-c", self.program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
             bufsize=0,
-            env=environment,
+            env={**os.environ, **ENVIRONMENT, "PYTHONPATH": paths},
             start_new_session=os.name == "posix",
         )
         self.frames: queue.SimpleQueue = queue.SimpleQueue()
@@ -139,6 +146,8 @@ class Worker:
         self.errors.seek(max(0, size - 20_000))
         lines = self.errors.read().decode("utf-8", "replace").splitlines()
         said = [line.strip() for line in lines if line.strip().startswith("what():")]
+        if not said and not self.ready:  # it ended before it was ready: with a traceback
+            said = lines[-1:]
         return said[-1].removeprefix("what():").strip() if said else ""
 
     def stop(self) -> None:
@@ -177,6 +186,12 @@ def _worker() -> Worker:
             _current.stop()
         _current = Worker()
     return _current
+
+
+def warm_up() -> None:
+    """Starts the worker process without waiting for it: the first `probe` then finds it loaded, or nearly."""
+    with _lock:
+        _worker()
 
 
 @atexit.register

@@ -8,7 +8,6 @@ import os
 import pickle
 import signal
 import struct
-import sys
 import warnings
 
 TEXT_LIMIT = 1000
@@ -100,7 +99,3 @@ def _end_after(seconds):
     """Has the system end this process then, whatever it is doing; 0: not any more. Windows: the notebook does it."""
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, seconds)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
