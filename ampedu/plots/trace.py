@@ -11,13 +11,13 @@ from ampedu.trace.records import short
 
 WIDE, END = 21.0, 2.2  # of 32 bits, in the drawing's units, of which the whole is 100 wide; of the patterned end
 FORWARD, BACKWARD = 39.0, 77.0  # left edges of the bars
-NAME, OPS = 27, 19  # characters that fit in a module's name, and in a bar of 32 bits
+NAME, OPS = 27, 17  # characters that fit in a module's name, and in a bar of 32 bits
 MOST = 48  # lines
-STYLES = {  # color, pattern and width change together, and the dtype is written on the bar
+STYLES = {  # width and pattern repeat what color says, and the dtype is written on the bar
     torch.float64: (PALETTE["purple"], "xxxx"),
     torch.float32: (PALETTE["sky"], "////"),
     torch.float16: (PALETTE["orange"], ""),
-    torch.bfloat16: (PALETTE["green"], ".."),
+    torch.bfloat16: (PALETTE["green"], ""),
 }
 OTHER = (PALETTE["yellow"], "")
 LETTERS = {"weight": "W", "buffer": "W", "gradient": "G"}
@@ -53,7 +53,7 @@ def dtype_trace(trace, title: str | None = None, module: str = "") -> Picture:
             axes.text(0, y, name if len(name) <= NAME else "…" + name[1 - NAME :], size=8, va="center")
             before = name
         _casts(axes, FORWARD, y, row.casts, row.hits)
-        label = row.forward_dtypes
+        label = row.forward_dtypes.replace(" ", "")
         times = f" ×{row.times}" if row.times > 1 else ""
         _bar(axes, FORWARD, y, row.computes_in, f"{_short(row.call)}{times}", label)
         _casts(axes, BACKWARD, y, row.back_casts)
