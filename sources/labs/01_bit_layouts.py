@@ -260,6 +260,12 @@ def ulp(x: float, exponent_bits: int, mantissa_bits: int) -> float:
 check("01.ulp", ulp)
 
 # %% [markdown]
+# <details><summary>I do not know how to begin</summary>
+#
+# Between 1 and 2 the gap is $2^{-m}$, with $m$ mantissa bits. What is it between 2 and 4, and between 4 and 8? So you
+# need the largest power of two that is not above |x|. `math.frexp` finds its exponent without rounding.
+# </details>
+#
 # <details><summary>I am off by a factor of two everywhere</summary>
 #
 # `math.frexp(8.0)` is `(0.5, 4)`: it writes 8 as 0.5 × 2⁴, the standard writes it as 1.0 × 2³. Which exponent do you
@@ -693,4 +699,5 @@ with needs("01.choose_format"):
 # e4m3 and e5m2 with saturation · [FP8 formats for deep learning](https://arxiv.org/abs/2209.05433): why e4m3 gave up
 # infinity · [torch.finfo](https://docs.pytorch.org/docs/stable/type_info.html).
 #
-# Back to [lesson 1](../notebooks/01_bit_layouts.ipynb), or on to lesson 2, where these roundings add up.
+# Back to [lesson 1](../notebooks/01_bit_layouts.ipynb), or on to [lesson
+# 2](../notebooks/02_where_precision_is_lost.ipynb), where these roundings add up.

@@ -665,4 +665,5 @@ with needs("02.fate"):
 # N. Higham, [The accuracy of floating point summation](https://doi.org/10.1137/0914050), 1993: chains and trees ·
 # [Numerical accuracy](https://docs.pytorch.org/docs/stable/notes/numerical_accuracy.html) in torch's documentation.
 #
-# Back to [lesson 2](../notebooks/02_where_precision_is_lost.ipynb), or on to lesson 3, where narrow formats pay off.
+# Back to [lesson 2](../notebooks/02_where_precision_is_lost.ipynb), or on to [lesson
+# 3](../notebooks/03_tensor_cores.ipynb), where narrow formats pay off.

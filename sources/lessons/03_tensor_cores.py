@@ -282,6 +282,7 @@ slider(tile_product, [0, 1, 2, 3, 4], 2, "step", alt)
 # "A Tensor Core does $D = AB + C$ on 4 × 4 matrices in one cycle." True for the first generation, as *throughput*: 64
 # multiply-adds per clock, one tile leaves per clock although each takes longer. Later ones do more. Check it: SMs
 # (the GPU's processors) × Tensor Cores in each × multiply-adds × 2 operations × clock must give the datasheet's peak.
+# FLOP is short for floating-point operation; a TFLOP/s is $10^{12}$ of them per second.
 
 # %% tags=["nbval-check-output", "C05"]
 from ampedu.device import TENSOR_CORES, gpu_table
@@ -334,8 +335,9 @@ print("torch, float16 in and out:", (ones @ ones.T).item())
 #
 # ### Generations
 #
-# What the Tensor Cores of each generation multiply, by compute capability. Before 7.0 there are none: on a P100 (6.0)
-# autocast works and saves memory, but there is no matrix unit to gain speed from.
+# What the Tensor Cores of each generation multiply, by *compute capability*: the version number of an NVIDIA GPU,
+# which `torch.cuda.get_device_capability()` tells you. Before 7.0 there are none: on a P100 (6.0) autocast works and
+# saves memory, but there is no matrix unit to gain speed from.
 
 # %% tags=["nbval-check-output", "C06", "C51", "R11"]
 for capability in ((3, 5), (6, 0), *TENSOR_CORES):
@@ -553,7 +555,8 @@ assert gains["product"][0] > 1.5 or not unit
 # ### A format can be slow for no reason of its own
 #
 # Reports of "bfloat16 is four times slower than float32" in convolutions were about missing kernels in one version of
-# a library. No theory predicts that. Measure all formats, and write the versions next to the result.
+# a library. No theory predicts that. Measure all formats, and write the versions next to the result. (cuDNN is NVIDIA's
+# library for convolutions.)
 
 # %% tags=["measured", "R15"]
 image, kernel = (torch.randn(shape, device=device) for shape in layers["convolution"][1])
@@ -634,11 +637,11 @@ assert multiple_for(16) == 8 and multiple_for(16, 128) == 64
 
 # %% [markdown]
 # Padding costs 47 rows that no token uses, 0.09 %, and not one tile. How much it gains depends on the GPU and on the
-# library: since cuBLAS 11 odd sizes use the Tensor Cores too, less well. Reports range from nothing to a lot:
-# measure.
+# library: since version 11 of cuBLAS, NVIDIA's for products, odd sizes use the Tensor Cores too, less well. Reports
+# range from nothing to a lot: measure.
 #
-# 8-bit formats are stricter: their kernels *refuse* sizes that do not fit. Transformer Engine wants the product of
-# all dimensions but the last divisible by 8 (by 16 in backward), and the last one by 16:
+# 8-bit formats are stricter: their kernels *refuse* sizes that do not fit. Transformer Engine, NVIDIA's library for
+# fp8, wants the product of all dimensions but the last divisible by 8 (by 16 in backward), and the last one by 16:
 
 # %% tags=["nbval-check-output", "R08"]
 for shape in ((896, 712), (1, 256), (896, 720)):
