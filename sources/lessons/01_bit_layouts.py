@@ -44,8 +44,9 @@ for dtype in (torch.float32, torch.float16, torch.bfloat16):
 # 110.1.
 #
 # **The exponent.** Scientific notation moves the point until one digit stands before it, and notes how far it moved:
-# 6500 is $6.5 \times 10^3$. Binary does the same with powers of two: 110.1 is $1.101 \times 2^2$. The 3 and the 2 are
-# the exponents.
+# 6500 is $6.5 \times 10^3$, and $10^3$ is 10 · 10 · 10. Binary does the same with powers of two: 110.1 is $1.101
+# \times 2^2$. The 3 and the 2 are the exponents. One less halves the power: $2^2 = 4$, $2^1 = 2$, $2^0 = 1$, then
+# $2^{-1}$ = ½, $2^{-2}$ = ¼. So an exponent of 0 moves nothing, and a negative one makes a number small.
 
 # %% tags=["nbval-check-output"]
 behind_the_point = 1 / 2 + 0 / 4 + 1 / 8  # .101
@@ -59,6 +60,9 @@ print((1 + behind_the_point) * 2**2)
 # - the **exponent**: how far the point moved;
 # - the **mantissa**: the bits behind the point. (Some books say *fraction* or *significand*; here, mantissa always
 #   means the stored bits.)
+#
+# From here on the formats have short names: fp32 is float32, fp16 is float16 (in PyTorch also *half*), bf16 is
+# bfloat16. tf32 is not a dtype but something that GPUs do with float32; 1.4 comes to it.
 
 # %%
 from ampedu.plots import bit_layout
@@ -92,7 +96,9 @@ print(f"(1 + {mantissa}) × 2^{exponent} = {value}")
 assert value == 6.5
 
 # %% [markdown]
-# This is not PyTorch's private rule. Python's `struct` knows float16 as the letter `e`, and gives the same 16 bits.
+# This is not PyTorch's private rule. It is the international standard for floats, **IEEE 754**. Python's `struct`
+# knows float16 as the letter `e`, and gives the same 16 bits. (`0x` marks a number in base 16, `0b` one in base 2: a
+# digit of the first stands for four bits.)
 
 # %% tags=["nbval-check-output"]
 import struct
@@ -147,7 +153,7 @@ print(len(codes), "patterns, each larger than the one before:", bool((values.dif
 #
 # Each button is a bit: click it, or use the keys named below the row. You can also type a number, choose another format
 # or press a preset. The sentence under the bits says what happened; the table says what two other formats make of the
-# same number.
+# same number. (One of them, e4m3fn, has only eight bits; it gets its turn in 1.9.)
 #
 # Three things to find with the bits alone: the smallest number above zero; what the sign bit does to zero; one third,
 # as near as you can get (then type `1/3` to see how near you came). The presets 2049 and 65520 come back in 1.5 and
@@ -161,7 +167,7 @@ bit_explorer("fp16", 0.1, compare=("bf16", "e4m3fn"))
 # %% [markdown]
 # ## 1.4 Two numbers make a format
 #
-# Everything about an IEEE-style format follows from how many bits the exponent and the mantissa get.
+# Everything about a format by the rules of IEEE 754 follows from how many bits the exponent and the mantissa get.
 
 # %%
 import math
@@ -298,10 +304,11 @@ print("3.4e38 in bf16:", torch.tensor(3.4e38, device=device).bfloat16().item())
 # %% [markdown]
 # A finite float32 became infinite. It rarely matters in training; it does matter in the sentence.
 #
-# The second: "TF32 is a 19-bit format with about the accuracy of float32." TF32 is what the Tensor Cores of an Ampere
-# or newer GPU make of float32 inputs when you allow it. Ask what $1 + 2^{-12}$ becomes. (That is less than half a gap
-# above 1: rounding to the nearest and cutting agree.) `FORMATS` is the table of 1.4 for all formats of this course;
-# `round_to` rounds a float32 tensor to any of them, and you will see how in 1.5.
+# The second: "TF32 is a 19-bit format with about the accuracy of float32." TF32 is what the Tensor Cores of an NVIDIA
+# GPU since Ampere (2020) make of float32 inputs when you allow it; lesson 3 is about them. Ask what $1 + 2^{-12}$
+# becomes. (That is less than half a gap above 1: rounding to the nearest and cutting agree.) `FORMATS` is the table
+# of 1.4 for all formats of this course; `round_to` rounds a float32 tensor to any of them, and you will see how in
+# 1.5.
 
 # %% tags=["nbval-check-output", "C10"]
 from ampedu.formats import FORMATS, round_to
@@ -414,8 +421,8 @@ assert 2.9e-8 < 2.0**-25 < 3.1e-8
 # %% [markdown]
 # **Explain.** Rounding goes to the nearest, also here. The two candidates are 0 and $2^{-24}$, and the middle is
 # $2^{-25} \approx 2.98 \cdot 10^{-8}$. Above the middle a gradient is rounded *up*, by up to a factor of two; exactly
-# in the middle the tie goes to the even one, which is 0. "Everything below $6 \cdot 10^{-8}$ becomes zero" is wrong by
-# a factor of two.
+# in the middle the tie goes to the even one (1.5 has the rule), which is 0. "Everything below $6 \cdot 10^{-8}$
+# becomes zero" is wrong by a factor of two.
 #
 # A second sentence of this kind: "below $6.1 \cdot 10^{-5}$ float16 flushes to zero." That is the smallest *normal*
 # number. Below it lie 1023 subnormals.
@@ -428,11 +435,13 @@ for exact in (1e-5, 1e-6, 1e-7):
     print(f"{exact:.0e} is kept as {kept:.3e}, error {abs(kept - exact) / exact:.2%}")
 
 # %% [markdown]
-# Nothing is flushed; it fades. All subnormals have the same ulp, so the relative error grows as numbers get smaller.
-# The picture shows it for a format small enough to draw: equal steps near zero, then steps that double with each
-# binade.
+# Nothing is flushed; it fades. Between all subnormals the gap is the same, so the relative error grows as numbers get
+# smaller. The picture shows it for a format small enough to draw: equal steps near zero, then steps that double with
+# each binade.
 
 # %% tags=["C56"]
+from ampedu.plots import number_line
+
 number_line(["e4m3fn"], 0, 2**-4)
 
 # %% [markdown]

@@ -297,6 +297,8 @@ print("moved: up to", starts[~stays].max().item(), " unmoved: from", round(start
 assert stays[starts > 2**-5].all() and not stays[starts <= 2**-5].any()
 
 # %%
+from ampedu.plots import curves
+
 curves(
     starts,
     {"fp32": ends[torch.float32], "bf16": ends[torch.bfloat16], "start": starts},
@@ -320,7 +322,7 @@ print("asked for 0.0001, moved", [f"{step:.6f}" for step in path.diff().abs().to
 
 # %% [markdown]
 # An exponential moving average of the weights is the same trap with a fixed ratio. At a decay of 0.999 it moves by
-# 0.001 of the distance, and $0.001 < 2^{-9}$:
+# 0.001 of the distance to the weights (that is what `lerp_` does), and $0.001 < 2^{-9}$:
 
 # %% tags=["nbval-check-output"]
 for dtype in (torch.float32, torch.bfloat16):
@@ -373,7 +375,7 @@ rules["Kahan"] = kahan_rule
 #   other side: the parameters are float32, and the rounded copy is made for each product.
 # - **Stochastic rounding**: up or down by chance, with a probability that makes the *expected* result exact. No
 #   update is lost on average, no memory is needed; the price is noise.
-# - **Kahan**: the second number of 2.2, here one more bf16 tensor.
+# - **Kahan**: a second number holds what the addition lost (2.2 has more), here one more bf16 tensor.
 
 
 # %%
