@@ -5,6 +5,7 @@ from ampedu.plots.layout import bit_layout
 from ampedu.plots.line import number_line
 from ampedu.plots.loss import landing, landing_zones
 from ampedu.plots.plain import curves, matrices
+from ampedu.plots.policies import policy_grid
 from ampedu.plots.ranges import density, range_precision
 from ampedu.plots.roofline import roofline, tile_product, useful_work, waves
 from ampedu.plots.step import amp_step
@@ -20,6 +21,7 @@ __all__ = [
     "matrices",
     "number_line",
     "picture",
+    "policy_grid",
     "range_precision",
     "roofline",
     "tile_product",

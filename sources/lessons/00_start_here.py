@@ -231,7 +231,7 @@ check("01.mask_scores", mask_scores)
 # | Numbers | [**1 Bit layouts**][lesson1] | formats | 45 | [lab 1][lab1], 125 |
 # | | [**2 Where precision is lost**][lesson2] | sums, weight updates, softmax, variance | 45 | [lab 2][lab2], 136 |
 # | Hardware | [**3 Tensor Cores and when they help**][lesson3] | when it is faster | 45 | [lab 3][lab3], 127 |
-# | AMP | 4 Autocast and its op lists | which operation runs in which dtype | 45 | *planned* |
+# | AMP | [**4 Autocast and its op lists**][lesson4] | which operation runs in which dtype | 45 | [lab 4][lab4], 165 |
 # | | 5 Dynamic loss scaling | why float16 needs a scaler | 45 | *planned* |
 # | | 6 The order of a step | clipping, accumulation, several optimizers | 45 | *planned* |
 # | | 7 Speed and memory of a real model | the ledger, predicted and measured | 45 | *planned* |
@@ -250,6 +250,8 @@ check("01.mask_scores", mask_scores)
 # [lab2]: ../labs/02_where_precision_is_lost.ipynb
 # [lesson3]: 03_tensor_cores.ipynb
 # [lab3]: ../labs/03_tensor_cores.ipynb
+# [lesson4]: 04_autocast.ipynb
+# [lab4]: ../labs/04_autocast.ipynb
 #
 # ## Where to run it
 #
