@@ -341,8 +341,8 @@ for name, trace in traces.items():
 # dtype of its forward partner; 4.8 comes back to that.
 #
 # What if the residual stream is 16 bits? Then the norm casts it to float32 and keeps that copy for the backward pass,
-# returns float32, and the next layer casts it back. In a large model that is felt. The remedy: a norm that stays low, in
-# a disabled region. The kernel adds up in float32 in any case.
+# returns float32, and the next layer casts it back. In a large model that is felt. The remedy: a norm that stays low,
+# in a disabled region. The kernel adds up in float32 in any case.
 
 
 # %%
@@ -531,7 +531,7 @@ with torch.autocast(kind, dtype=torch.bfloat16), torch.no_grad():
 # swapping LoRA weights inside a region.
 #
 # Old advice says that a forward pass under `no_grad` poisons the cache for the next one, so that gradients go missing.
-# That was true, and is repaired:
+# That was true of old versions; those that this course supports are repaired:
 
 # %% tags=["nbval-check-output", "R44"]
 linear = nn.Linear(2, 2).to(device)
@@ -564,6 +564,7 @@ for cache in (True, False):
         warnings.simplefilter("ignore")
         found = attempt(lambda: type(torch.jit.trace(twice, torch.ones(1, 2, device=device))).__name__)
         print("jit.trace with cache:   " if cache else "jit.trace without cache:", found)
+        assert ("Cannot insert a Tensor" in found) == cache
 
 # %%
 seen = []
@@ -703,16 +704,20 @@ with cuda_rules():
 # product a disabled region around it.
 
 # %% tags=["R31"]
-print(attempt(lambda: h.bfloat16().cpu().numpy()), "→", h.bfloat16().float().cpu().numpy().dtype)
+refused = attempt(lambda: h.bfloat16().cpu().numpy())
+print(refused, "→", h.bfloat16().float().cpu().numpy().dtype)
+assert refused.startswith("TypeError")
 
 # %% tags=["R33"]
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # torch says that CSR is in beta
     sparse, dense = torch.eye(4).to_sparse_csr(), torch.ones(4, 4)  # on the CPU
 with torch.autocast("cpu", dtype=torch.bfloat16):
-    print(attempt(lambda: torch.sparse.mm(sparse, dense).dtype))
+    refused = attempt(lambda: torch.sparse.mm(sparse, dense).dtype)
+    print(refused)
     with torch.autocast("cpu", enabled=False):
         print("disabled, float32 inputs:", torch.sparse.mm(sparse, dense).dtype)
+assert "Error" in str(refused)
 
 # %% [markdown]
 # ## 4.7 Losses
@@ -743,7 +748,9 @@ for name, text in losses.items():
 
 # %% tags=["C26"]
 logits, classes = torch.randn(4, 4, device=place), torch.arange(4, device=place)
-print(attempt(lambda: F.cross_entropy(logits.float(), classes.float())))
+refused = attempt(lambda: F.cross_entropy(logits.float(), classes.float()))
+print(refused)
+assert "Long" in refused
 print(F.cross_entropy(logits.float(), logits.softmax(-1).float()).dtype)
 
 # %% [markdown]
@@ -762,11 +769,11 @@ p = logit.half().sigmoid()
 print("what it would have seen: p =", p.item(), "and a loss of", F.binary_cross_entropy(p.float(), target).item())
 
 # %% [markdown]
-# In float16, a sigmoid of 12 is exactly 1. The logarithm of $1 - p$ is $-\infty$, which PyTorch cuts off at −100, and the
-# slope of the sigmoid is 0 there, so that no gradient comes through. No cast can bring back what the sigmoid rounded
-# away; that is why CUDA's autocast refuses instead of casting. `BCEWithLogitsLoss` takes the logit. If there is no way
-# around probabilities: a disabled region with `.float()`, and the sigmoid inside as well. Not every device refuses, so
-# code that was tried on a CPU can raise on a GPU:
+# In float16, a sigmoid of 12 is exactly 1. The logarithm of $1 - p$ is $-\infty$, which PyTorch cuts off at −100, and
+# the slope of the sigmoid is 0 there, so that no gradient comes through. No cast can bring back what the sigmoid
+# rounded away; that is why CUDA's autocast refuses instead of casting. `BCEWithLogitsLoss` takes the logit. If there is
+# no way around probabilities: a disabled region with `.float()`, and the sigmoid inside as well. Not every device
+# refuses, so code that was tried on a CPU can raise on a GPU:
 
 # %% tags=["nbval-check-output", "R27"]
 bce = "F.binary_cross_entropy(x, y)"
@@ -986,6 +993,7 @@ import inspect
 
 source = inspect.getsource(torch.amp.GradScaler.unscale_)
 print([line.strip() for line in source.splitlines() if "mps" in line or "double()" in line])
+assert "mps" in source or "double()" not in source  # float64 is not made on MPS
 
 # %% [markdown]
 # ## What to take away
