@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import nbformat
@@ -25,12 +24,10 @@ def test_the_format_rules_hold():
     assert lint.lint(PROJECT) == []
 
 
-def test_the_command_is_quick_and_imports_no_torch():
+def test_the_command_imports_no_torch():
     code = "import sys, tools.build as b; b.main(['--check']); assert not {'torch', 'nbformat'} & set(sys.modules)"
-    start = time.perf_counter()
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert time.perf_counter() - start < 5
 
 
 @pytest.mark.parametrize("path", lint.notebooks(PROJECT), ids=lambda path: f"{path.parent.name}/{path.stem}")

@@ -230,17 +230,15 @@ def test_the_folder_follows_the_system(monkeypatch):
     assert stored.folder() == Path("/local/ampedu/Cache")
 
 
-def test_cold_process_is_quick_and_silent(tmp_path):
+def test_a_cold_process_is_silent(tmp_path):
     code = (
-        "import time, torch\nfrom ampedu.policy import autocast_policy\nstart = time.process_time()\n"
+        "from ampedu.policy import autocast_policy\n"
         "sizes = [len(autocast_policy(device)) for device in ('cuda', 'cpu', 'mps', 'xpu')]\n"
-        "print(time.process_time() - start, min(sizes))"
+        "print(min(sizes))"
     )
     environment = dict(os.environ, XDG_CACHE_HOME=str(tmp_path), LOCALAPPDATA=str(tmp_path), HOME=str(tmp_path))
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True, env=environment
     )
-    seconds, smallest = done.stdout.split()
-    assert float(seconds) < 5
-    assert int(smallest) > 50
+    assert int(done.stdout) > 50
     assert done.stderr == ""

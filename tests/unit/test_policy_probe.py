@@ -3,7 +3,6 @@
 import ctypes
 import os
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -277,14 +276,12 @@ def test_an_abort_inside_torch_becomes_a_probe_error():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there the worker starts anew, which takes seconds")
-def test_many_aborts_are_cheap():
+def test_many_aborts_leave_the_worker_usable():
     probe("x @ x", (2, 2))
-    start = time.perf_counter()
     for _ in range(20):
         with pytest.raises(ProbeError, match="SIGABRT"):
             probe(lambda x: os.abort(), 2)
         assert probe("x @ x", (2, 2)) == LOW
-    assert time.perf_counter() - start < 20
 
 
 def test_the_time_limit():
