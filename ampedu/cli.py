@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import sys
 
 from ampedu import __version__
@@ -15,7 +16,7 @@ def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     top = argparse.ArgumentParser(prog="ampedu", description="Companion of the course on mixed-precision training.")
     top.add_argument("--version", action="version", version=f"ampedu {__version__}")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
     doctor = commands.add_parser("doctor", help="what this machine can do, what is wrong, and the cure")
     doctor.add_argument("--json", action="store_true", help="the same as JSON")
     commands.add_parser("exercises", help="all exercises: points, minutes, difficulty, claims they settle")
@@ -35,10 +36,20 @@ def main(arguments: list[str] | None = None) -> int:
         hint = f"Did you mean: ampedu {near[0]}" if near else f"The commands are: {', '.join(COMMANDS)}."
         print(f"ampedu: there is no command {arguments[0]!r}. {hint}", file=sys.stderr)
         return 2
-    options = parser().parse_args(arguments)
-    return {"doctor": _doctor, "exercises": _exercises, "progress": _progress, "reset": _reset}[options.command](
-        options
-    )
+    top = parser()
+    options = top.parse_args(arguments)
+    if options.command is None:
+        top.print_help()
+        return 0
+    run = {"doctor": _doctor, "exercises": _exercises, "progress": _progress, "reset": _reset}[options.command]
+    try:
+        status = run(options)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # The reader, such as `head`, has seen enough; Python must not complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 def _doctor(options: argparse.Namespace) -> int:

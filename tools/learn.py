@@ -78,14 +78,18 @@ def jupyter_command(python, work, options):
     return command + options.jupyter
 
 
-def jupyter_environment(work):
-    """The variables for JupyterLab: a settings folder inside work/, so that nothing else on the machine is touched."""
+def jupyter_environment(work, python):
+    """The variables for JupyterLab: a settings folder inside work/, so that nothing else on the machine is touched.
+
+    Its terminals find the commands that stand beside `python`, such as ampedu.
+    """
     folder = work / ".ampedu" / "jupyter"
     settings = folder / "labconfig" / "default_setting_overrides.json"
     settings.parent.mkdir(parents=True, exist_ok=True)
     settings.write_text(json.dumps(NO_NEWS, indent=1) + "\n", encoding="utf-8")
     found = dict(os.environ)
     found["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, [str(folder), found.get("JUPYTER_CONFIG_PATH")]))
+    found["PATH"] = os.pathsep.join(filter(None, [str(Path(python).parent), found.get("PATH")]))
     return found
 
 
@@ -120,7 +124,7 @@ def learn(options):
     if options.no_start:
         return 0
     print("Starting JupyterLab. Ctrl-C here ends it.", flush=True)
-    return start(jupyter_command(python, work, options), work, jupyter_environment(work))
+    return start(jupyter_command(python, work, options), work, jupyter_environment(work, python))
 
 
 def main(arguments=None):

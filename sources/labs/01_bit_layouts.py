@@ -36,8 +36,8 @@ this_machine(device).card("Everything in this lab is exact: the same bits on eve
 # | | 1.11 Choose the format | ●●○ | 12 | 2 |
 #
 # **How checking works.** Replace the line that raises `NotImplementedError`, run the cell, then run the check below
-# it, as often as you like. An exercise that you have not begun says so and stops nothing: *Run All* always reaches the
-# end.
+# it, as often as you like. (If your cell ended in an error, the check still sees the version before.) An exercise that
+# you have not begun says so and stops nothing: *Run All* always reaches the end.
 
 # %%
 import math
@@ -171,8 +171,9 @@ check("01.decode_e4m3fn", decode_e4m3fn)
 # %% [markdown]
 # ### 1.3 All 65 536 codes at once ●●○ 15 minutes
 #
-# A 16-bit format has 65 536 codes. Decode them all with tensor operations, without a loop over the codes. The widths
-# vary, but they always add up to 15, and there are never more than 8 exponent bits, so that float32 holds every value.
+# A 16-bit format has 65 536 codes. Decode them all with tensor operations, without a loop over the codes. (A loop that
+# is right passes too, if it ends in time.) The widths vary, but they always add up to 15, and there are never more than
+# 8 exponent bits, so that float32 holds every value.
 #
 # One thing is as in real life: torch looks at 16 bits as a *signed* integer, `x.view(torch.int16)`. Half of the codes
 # are negative.

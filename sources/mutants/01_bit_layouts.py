@@ -25,13 +25,17 @@ def ieee(code, e, m, bias=None, subnormal=None, inf=math.inf, nan=math.nan):
     return -normal if sign else normal
 
 
+def hidden_one(fraction, bias):
+    return math.ldexp(1 + fraction, -bias)
+
+
 @mutant(
     "01.decode",
     "Your numbers all begin with the hidden 1, the tiny ones too. When the exponent field is 0 there is no hidden 1 "
     "(otherwise zero could not be written). Compare the last two rows of the table.",
 )
 def no_subnormals(code, exponent_bits, mantissa_bits):
-    return ieee(code, exponent_bits, mantissa_bits, subnormal=lambda fraction, bias: math.ldexp(1 + fraction, -bias))
+    return ieee(code, exponent_bits, mantissa_bits, subnormal=hidden_one)
 
 
 @mutant(
@@ -63,6 +67,24 @@ def subnormal_exponent_too_small(code, exponent_bits, mantissa_bits):
 
 @mutant(
     "01.decode",
+    "You used the last row of the table for every code. Two values of the exponent field have rows of their own: 0 "
+    "and all ones.",
+)
+def last_row_for_every_code(code, exponent_bits, mantissa_bits):
+    return ieee(code, exponent_bits, mantissa_bits, inf=None, subnormal=hidden_one)
+
+
+@mutant(
+    "01.decode",
+    "Your numbers are too large by a power of two, the same one for the whole format. The exponent field is stored "
+    "with a constant added: subtract the bias.",
+)
+def no_bias(code, exponent_bits, mantissa_bits):
+    return ieee(code, exponent_bits, mantissa_bits, bias=0)
+
+
+@mutant(
+    "01.decode",
     "You return infinity for every exponent field of all ones. The mantissa field decides: 0 is infinity, anything "
     "else is NaN.",
 )
@@ -86,6 +108,16 @@ def ieee_rules(code):
 )
 def all_ones_is_nan(code):
     return ieee(code, 4, 3, inf=math.nan)
+
+
+@mutant(
+    "01.decode_e4m3fn",
+    "Your numbers all begin with the hidden 1, the tiny ones too. An exponent field of 0 has no hidden 1 here either, "
+    "and its exponent is 1 − 7.",
+)
+def no_subnormals_in_e4m3fn(code):
+    value = ieee(code, 4, 3, inf=None, subnormal=hidden_one)
+    return math.nan if code & 0x7F == 0x7F else value
 
 
 @mutant(

@@ -53,7 +53,7 @@ def serving(folder: Path, scratch: Path):
     own |= {"AMPEDU_PROGRESS": str(scratch / "progress.json"), "JUPYTER_PREFER_ENV_PATH": "1"}
     with (scratch / "jupyterlab.log").open("w+") as log:
         process = subprocess.Popen(
-            command, env=learn.jupyter_environment(scratch) | own, cwd=folder, stdin=subprocess.DEVNULL,
+            command, env=learn.jupyter_environment(scratch, sys.executable) | own, cwd=folder, stdin=subprocess.DEVNULL,
             stdout=log, stderr=log,
         )  # fmt: skip
         try:

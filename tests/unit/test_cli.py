@@ -40,10 +40,18 @@ def test_unknown_command_names_the_near_one(capsys):
     assert "doctor, exercises, progress, reset" in capsys.readouterr().err
 
 
-def test_no_command_is_an_error(capsys):
-    with pytest.raises(SystemExit) as stop:
-        cli.main([])
-    assert stop.value.code == 2
+def test_no_command_shows_the_help(capsys):
+    assert cli.main([]) == 0
+    out = capsys.readouterr().out
+    assert all(command in out for command in cli.COMMANDS)
+
+
+def test_a_reader_that_stops_early_ends_without_a_traceback():
+    command = [sys.executable, "-m", "ampedu", "progress"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == 1
 
 
 def test_exercises_lists_points_and_claims(monkeypatch, capsys):

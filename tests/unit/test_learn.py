@@ -306,11 +306,17 @@ def test_command_line_of_jupyter(tmp_path):
 
 def test_jupyter_asks_for_no_news_and_touches_only_work(tmp_path, monkeypatch):
     monkeypatch.setenv("JUPYTER_CONFIG_PATH", "/theirs")
-    folder, theirs = learn.jupyter_environment(tmp_path)["JUPYTER_CONFIG_PATH"].split(os.pathsep)
+    folder, theirs = learn.jupyter_environment(tmp_path, "python")["JUPYTER_CONFIG_PATH"].split(os.pathsep)
     assert theirs == "/theirs"
     settings = json.loads((Path(folder) / "labconfig" / "default_setting_overrides.json").read_text())
     assert settings["@jupyterlab/apputils-extension:notification"]["fetchNews"] == "false"
     assert tmp_path in Path(folder).parents
+
+
+def test_terminals_find_the_commands_of_the_environment_first(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/theirs")
+    python = tmp_path / "bin" / "python"
+    assert learn.jupyter_environment(tmp_path, python)["PATH"].split(os.pathsep) == [str(python.parent), "/theirs"]
 
 
 def test_an_error_is_one_sentence_and_status_1(monkeypatch, capsys):
