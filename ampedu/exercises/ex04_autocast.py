@@ -187,10 +187,8 @@ class OwnAutocast:
         return SimpleNamespace(x=x, w=w, b=b, ids=torch.tensor(case["ids"]))
 
     def describe(self, case):
-        steps = "; ".join(f"{number}. {text}" for number, text in enumerate(case["program"], 1))
-        return (
-            f"MyAutocast(torch.{case['low']}), t = x, then: {steps}. Outcome: dtypes, and a sum that stands for values"
-        )
+        steps = "; ".join(f"[{index}] {text}" for index, text in enumerate(case["program"]))
+        return f"MyAutocast(torch.{case['low']}), t = x, then {steps}. A number is a sum that stands for all values."
 
 
 @exercise("04.count_casts", answer="count_casts", points=3, minutes=15, difficulty=2, forbids=ANSWER_KEY)
