@@ -10,9 +10,16 @@ from itertools import islice
 import torch
 
 EXPLICIT = frozenset(("to", "float", "half", "bfloat16", "double", "type", "type_as", "astype"))
-# Between the call and the recorder: torch's dispatch of modes, and the Python kernels of cuda_policy_on_cpu.
+# Between the call and the recorder: torch's modes, a default device, and the kernels of cuda_policy_on_cpu.
 BETWEEN = ("/torch/utils/_python_dispatch.py", "/torch/_ops.py", "/torch/_compile.py", "/torch/_dynamo/")
-BETWEEN += ("/torch/library.py", "/torch/_library/", "/ampedu/policy/on_cpu.py", "/ampedu/trace/")
+BETWEEN += (
+    "/torch/utils/_device.py",
+    "/torch/overrides.py",
+    "/torch/library.py",
+    "/torch/_library/",
+    "/ampedu/policy/on_cpu.py",
+    "/ampedu/trace/",
+)
 
 
 def caller():

@@ -346,12 +346,12 @@ check("02.ema_step", ema_step)
 # ## C Range
 #
 # bfloat16 runs out of digits, float16 also out of range. Its largest number is 65504, its smallest $2^{-24}$; what is
-# beyond becomes infinity, and what is below half of the smallest becomes zero.
+# beyond (from 65520 on) becomes infinity, and what is at most half of the smallest becomes zero.
 #
 # ### 2.7 What becomes of a constant? ●○○ 8 minutes
 #
 # Code is full of constants that were chosen for float32: an eps of 1e-8, a mask of −1e9. In float16 this eps is zero,
-# and Adam divides by it; this mask is out of range. Write the function that tells.
+# and where Adam's v is zero too, it divides by zero; this mask is out of range. Write the function that tells.
 
 
 # %% exercise="02.fate"

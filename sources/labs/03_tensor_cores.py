@@ -5,8 +5,8 @@
 # about the chip. In this lab you write that forecast, and a timer that is worth checking it with.
 #
 # **You will be able to** tell a GPU that has bf16 from one that emulates it · find the honest peak in a datasheet ·
-# compute what a Tensor Core computes, bit for bit · count the work and the traffic of a layer · predict gain or no gain
-# · choose sizes that fill the chip · time a GPU without fooling yourself.
+# compute what a Tensor Core computes, one product at a time · count the work and the traffic of a layer · predict gain
+# or no gain · choose sizes that fill the chip · time a GPU without fooling yourself.
 #
 # *127 minutes · parts A and B make a good first hour · after lesson 3 · runs on every machine*
 

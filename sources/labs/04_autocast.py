@@ -1,7 +1,7 @@
 # %% [markdown]
 # # Lab 4 Autocast and its op lists
 #
-# Autocast looks like magic and is a list of names with four rules. In this lab you predict what it does, write one of
+# Autocast looks like magic and is a list of names with five rules. In this lab you predict what it does, write one of
 # your own, and then repair what goes wrong where its regions end.
 #
 # **You will be able to** name the dtype of an expression under the CUDA policy · write an autocast · count its casts ·
@@ -119,6 +119,8 @@ check("04.predicted", predicted)
 # | `"lower_precision"` | the dtype of the region | `linear`, `matmul` |
 # | `"float32"` | float32 | `exp`, `layer_norm` |
 # | `"promote_widest"` | float32 if one of the inputs is float32, else the dtype of the region | `atan2`, `index_put` |
+#
+# (torch refuses to promote the *other* 16-bit dtype; the check does not ask for it.)
 #
 # Only float16, bfloat16 and float32 tensors are cast. All others pass as they are: integers, bools, and float64 too.
 
@@ -563,8 +565,8 @@ check("04.register_casts", register_casts)
 # > RuntimeError: Index put requires the source and destination dtypes match, got Float for the destination and BFloat16
 # > for the source.
 #
-# The buffer was made outside of the region, the values come from a layer inside. Assignments through an index do not
-# promote.
+# The buffer was made outside of the region, the values come from a layer inside. Assignments through an
+# index tensor do not promote.
 
 
 # %% exercise="04.put_rows"
@@ -653,8 +655,8 @@ check("04.to_numpy", to_numpy)
 # > NotImplementedError: "addmm_out_sparse_csr_impl_mkl" not implemented for 'BFloat16'
 #
 # Behind `sparse.mm` is `addmm`, and `addmm` is on the lower-precision list. So autocast casts the inputs, float32 as
-# they were, and there is no sparse kernel for 16 bits. Keep the sparse product in float32, and leave the dense one to
-# autocast.
+# they were, and for CSR on the CPU there is no kernel in 16 bits. Keep the sparse product in float32, and leave the
+# dense one to autocast.
 
 
 # %% exercise="04.graph_layer"

@@ -372,7 +372,7 @@ rules["Kahan"] = kahan_rule
 
 # %% [markdown]
 # - **Master weights**: the optimizer owns a float32 copy, and the model gets it rounded. Autocast does this from the
-#   other side: the parameters are float32, and the rounded copy is made for each product.
+#   other side: the parameters are float32, and the rounded copy is made once in each region.
 # - **Stochastic rounding**: up or down by chance, with a probability that makes the *expected* result exact. No
 #   update is lost on average, no memory is needed; the price is noise.
 # - **Kahan**: a second number holds what the addition lost (2.2 has more), here one more bf16 tensor.
@@ -617,7 +617,7 @@ curves(
     title="Softmax in float16: the largest of three probabilities",
     xlabel="added to all three scores",
     ylabel="probability",
-    alt="The stable softmax is a flat line at 0.67. The naive one leaves it below -14, is NaN below -20, drops to "
+    alt="The stable softmax is a flat line at 0.67. The naive one leaves it below -14, is NaN from -20 down, drops to "
     "0 at 9 and is NaN from 10 on.",
 )
 
@@ -639,7 +639,7 @@ for shift in (-20, 0, 20):
 
 # %% [markdown]
 # **Variance** has two formulas that are equal on paper: the mean of the squares minus the square of the mean, and the
-# mean of the squared distances. Squares of numbers above 255 overflow; and long before that, two large numbers are
+# mean of the squared distances. Squares of 256 and more overflow; and long before that, two large numbers are
 # subtracted whose small difference is all that matters.
 
 # %%
@@ -930,9 +930,9 @@ print(torch.amp.GradScaler(1024.0).get_scale(), torch.amp.GradScaler(device, ini
 #
 # ## 2.10 If you knew all this
 #
-# **Rounding up can be worse than losing.** bf16 weights below $2^{-5}$ did move in 2.3, by 0.000122 per step where
-# 0.0001 was asked for: 22 % too fast. With a learning rate of 0.00007 at a weight of 0.02 it is 74 %. A learning-rate
-# schedule in pure bf16 is a staircase: the step is 0, 1 or 2 ulps.
+# **Rounding up can be worse than losing.** bf16 weights from $2^{-7}$ to $2^{-5}$ did move in 2.3, by 0.000122 per
+# step, where 0.0001 was asked for: 22 % too fast. With a learning rate of 0.00007 at a weight of 0.02 it is 74 %. A
+# learning-rate schedule in pure bf16 is a staircase: the step is 0, 1 or 2 ulps.
 
 # %% tags=["nbval-check-output"]
 from ampedu.updates import update_lands
@@ -952,11 +952,12 @@ print(((big + small[0]) + small[1]).item(), (big + (small[0] + small[1])).item()
 # %% [markdown]
 # ## What to take away
 #
-# - A running total stops growing when the next number is below half a gap: fp16 counts to 2048, bf16 to 256. Kernels
-#   for sums and products accumulate in float32; loops of your own do not.
+# - A running total stops growing when the next number is below half a gap: fp16 counts to 2048, bf16 to 256. `sum`
+#   and `@` accumulate wider, usually in float32; loops of your own, and some kernels, do not.
 # - bf16: an update of up to $2^{-9}$ of a weight is always lost, one above $2^{-8}$ always felt; fp16: $2^{-12}$ and
 #   $2^{-11}$. Keep weights and optimizer state in float32, as autocast does; else use stochastic rounding or Kahan.
-# - $10^{-8}$ is 0 in float16. Adam then divides by zero; `fused=True` hides it and steps too far.
+# - $10^{-8}$ is 0 in float16. With small gradients, whose square is 0 too, Adam then divides by zero; `fused=True`
+#   hides it and steps too far.
 # - Subtract the maximum before `exp`, the mean before squaring; `.float()` before a long sum; `finfo.min`, once, for
 #   masks; angles in float32.
 # - A loss scale cures gradients that are too small. It cannot cure a forward pass that overflows.

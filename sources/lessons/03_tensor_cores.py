@@ -117,8 +117,9 @@ for enabled in (False, True):
 
 # %% [markdown]
 # Twenty products either way. Autocast adds 41 casts: twenty weights, twenty biases, one input. In a large product a
-# cast hardly counts; here every call costs more than its arithmetic. "AMP made my small model slower" is no bug. The
-# same holds for big models that spend their time elsewhere: in gathers, scatters, norms.
+# cast hardly counts; here, on a GPU, every call costs more than its arithmetic, and on a CPU about as much. "AMP made
+# my small model slower" is no bug. The same holds for big models that spend their time elsewhere: in gathers,
+# scatters, norms.
 #
 # **How much can it be?** If products take the share $p$ of the time and become $s$ times faster, everything becomes
 # $1 / (1 - p + p/s)$ times faster. Turn it around: which share does a promise need?
@@ -280,9 +281,9 @@ slider(tile_product, [0, 1, 2, 3, 4], 2, "step", alt)
 
 # %% [markdown]
 # "A Tensor Core does $D = AB + C$ on 4 × 4 matrices in one cycle." True for the first generation, as *throughput*: 64
-# multiply-adds per clock, one tile leaves per clock although each takes longer. Later ones do more. Check it: SMs
-# (the GPU's processors) × Tensor Cores in each × multiply-adds × 2 operations × clock must give the datasheet's peak.
-# FLOP is short for floating-point operation; a TFLOP/s is $10^{12}$ of them per second.
+# multiply-adds per clock, one tile leaves per clock although each takes longer. From the third generation on they do
+# more. Check it: SMs (the GPU's processors) × Tensor Cores in each × multiply-adds × 2 operations × clock must give
+# the datasheet's peak. FLOP is short for floating-point operation; a TFLOP/s is $10^{12}$ of them per second.
 
 # %% tags=["nbval-check-output", "C05"]
 from ampedu.device import TENSOR_CORES, gpu_table
@@ -467,9 +468,9 @@ for name, (size, calls) in moved.items():
 
 # %% [markdown]
 # Autocast **doubles** the traffic of this layer: it reads the float32 weight (4 bytes), writes a 16-bit copy (2), and
-# reads that again (2), on every call. The copy pays off only if it is used for many rows. So for inference convert
-# the model once, and the bytes are halved. The same holds in training for everything that stays float32: parameters,
-# gradients, the optimizer's step.
+# reads that again (2), in every region that is opened. The copy pays off only if it is used for many rows. So for
+# inference convert the model once, and the bytes are halved. The same holds in training for everything that stays
+# float32: parameters, gradients, the optimizer's step.
 #
 # ## 3.5 Eight layers: predict, then measure
 #
@@ -679,9 +680,9 @@ print({name: f"{error:.0e}" for name, error in errors.items()})
 assert errors["fp32"] == 0 and 0.5 < errors["tf32"] / errors["fp16"] < 2 and errors["bf16"] > 4 * errors["tf32"]
 
 # %% [markdown]
-# TF32 makes float16's error, because it keeps float16's ten mantissa bits. (We round to nearest. A kernel that cuts
-# the bits off instead makes up to twice that error.) "Nearly float32's accuracy" is false; a full float32 product
-# errs, by its sums alone, far less:
+# TF32 makes float16's error, because it keeps float16's ten mantissa bits. (We round to nearest. Cutting the bits off
+# doubles the largest error of an input, and in a sum of equal signs it adds up.) "Nearly float32's accuracy" is
+# false; a full float32 product errs, by its sums alone, far less:
 
 # %% tags=["C10"]
 rounded_sums = ((x @ y - exact).abs().max() / exact.abs().max()).item()
@@ -846,11 +847,12 @@ print("float16 convolutions are sound:", half_is_sound(device))
 #
 # ## What to take away
 #
-# - A gain needs a matrix unit, and work that is limited by arithmetic. Memory-bound layers gain two at most, small
-#   layers lose: casts and calls dominate.
+# - A gain of more than two needs a matrix unit, and work that is limited by arithmetic. Memory-bound layers gain two at
+#   most, small layers lose: casts and calls dominate.
 # - Compute the intensity, compare it with the ridge, *then* measure: warm up, wait for the device, repeat, alternate,
 #   report median and spread.
-# - Products of 16-bit inputs are exact in float32, and the sums are float32. That is the "mixed" in the unit.
+# - Products of float16 inputs are exact in float32 (of bfloat16 too, within float32's range), and the sums are float32.
+#   That is the "mixed" in the unit.
 # - Ask against which baseline. Over TF32, 16 bits gain two; over float32 up to thirty. And ask whether it is dense.
 # - Multiples of 8, better 64. One row too many can cost a wave.
 # - TF32 has float16's precision. Use one API for its flags.

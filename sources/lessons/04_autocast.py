@@ -671,7 +671,7 @@ print("CUDA:", probe(float32_region, (4, 4)))
 #
 # ### Five errors at the border
 #
-# Operations that write into a tensor do not cast and do not promote. `h` is float16, the buffer float32.
+# Writes through an *index tensor* do not cast and do not promote. `h` is float16, the buffer float32.
 
 # %%
 rows, index = torch.tensor([0, 1], device=place), torch.zeros(1, 4, dtype=torch.long, device=place)
@@ -982,8 +982,8 @@ del cudnn.allow_bf16_reduced_precision
 print("real, and about sums:", matmul.allow_bf16_reduced_precision_reduction)
 
 # %% [markdown]
-# The flag that does exist, `…_reduction`, is about the sums inside float16 and bfloat16 products. It does not choose a
-# dtype. The cuDNN spelling is accepted because Python lets you set any attribute.
+# The flag that does exist, `…_reduction`, is about the sums inside bfloat16 products; float16 has one of its own. It
+# does not choose a dtype. The cuDNN spelling is accepted because Python lets you set any attribute.
 #
 # One for Apple: `GradScaler` on MPS raised an error, because the scale was made float64, which MPS does not have. We
 # have no such machine; the source shows that the device `mps:0` goes another way today.
@@ -998,8 +998,8 @@ assert "mps" in source or "double()" not in source  # float64 is not made on MPS
 # %% [markdown]
 # ## What to take away
 #
-# - Autocast looks up each operation by name. Products get 16 bits; exponentials, sums, norms and losses float32 (on
-#   CUDA); the many others run in what arrives.
+# - Autocast looks up each operation by name. Products get 16 bits; exponentials, sums, layer norms and PyTorch's
+#   losses float32 (on CUDA); the many others run in what arrives.
 # - CPU autocast has other lists: softmax and norms stay in 16 bits there. Never learn CUDA's table from it.
 # - One region per forward pass. The cache of casts lives until the outermost region ends, and does not see the
 #   optimizer.

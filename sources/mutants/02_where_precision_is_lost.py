@@ -465,7 +465,7 @@ def uniform_where_all_hidden(scores, hidden):
 
 @mutant(
     "02.variance",
-    "Mean of squares minus square of the mean, in 16 bits: the squares are infinite beyond 255, and ∞ − ∞ is NaN. "
+    "Mean of squares minus square of the mean, in 16 bits: the squares are infinite from 256 on, and ∞ − ∞ is NaN. "
     "Convert to float32, subtract the mean, then square.",
 )
 def one_pass_in_half(x):
@@ -484,7 +484,7 @@ def one_pass(x):
 
 @mutant(
     "02.variance",
-    "You subtract the mean first, which is right, but in 16 bits: the mean is rounded, and a distance beyond 255 has "
+    "You subtract the mean first, which is right, but in 16 bits: the mean is rounded, and a distance of 256 has "
     "an infinite square. Convert to float32 before the first operation.",
 )
 def two_passes_in_half(x):

@@ -377,7 +377,7 @@ def test_the_learners_state_is_left_alone(script, fake):
     ("change", "restore"),
     [
         (lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32)),
-        (lambda: torch.set_default_device("meta"), lambda: torch.set_default_device("cpu")),
+        (lambda: torch.set_default_device("meta"), lambda: torch.set_default_device(None)),
         (lambda: torch.set_flush_denormal(True), lambda: torch.set_flush_denormal(False)),
     ],
     ids=["default dtype", "default device", "flushed subnormals"],

@@ -344,9 +344,10 @@ def test_the_whole_course_runs_without_jupyter(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_course_runs_without_matplotlib_and_numpy_as_far_as_it_can(tmp_path):
-    done, report = run(ROOT, tmp_path, names=(*ABSENT, "matplotlib", "numpy", "PIL"))
+def test_the_course_runs_without_matplotlib_as_far_as_it_can(tmp_path):
+    # NumPy stays: torch's fake tensors, with which lesson 4 probes, cannot do without.
+    done, report = run(ROOT, tmp_path, names=(*ABSENT, "matplotlib", "PIL"))
     assert report["failures"] == report["mismatches"] == [], done.stdout
-    assert {"numpy", "matplotlib"} <= set(report["missing"]) and report["skipped"]
+    assert {"PIL", "matplotlib"} <= set(report["missing"]) and report["skipped"]
     solution = next(notebook for notebook in report["notebooks"] if notebook["path"].startswith("solutions/"))
     assert sum(cell.get("exact", False) for cell in solution["cells"]) > 5

@@ -158,6 +158,15 @@ def test_hits_are_the_casts_that_the_cache_saves(name):
     assert census.saved > 0 or name == "cnn"
 
 
+def test_calls_are_named_under_a_default_device_too():
+    torch.set_default_device("cpu")
+    try:
+        trace = trace_dtypes(lambda x: x.half().float(), torch.randn(2, 8))
+    finally:
+        torch.set_default_device(None)
+    assert {op.cast.by for op in trace.casts} == {"explicit"}
+
+
 def test_float32_operations_of_the_cuda_policy_are_float32_in_the_trace():
     model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 8), nn.Softmax(-1), nn.Linear(8, 8))
     x = torch.randn(2, 8)
