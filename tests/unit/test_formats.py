@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ampedu.formats import FORMATS, FloatFormat, UnknownFormatError, decode, encode, fields, get
+from tests.unit.peers import NUMPY
 
 # name: bits, e, m, bias, max, min normal, min subnormal, overflow from, inf, NaN codes, finite values, digits, safe.
 # From IEEE 754-2019, OCP OFP8 1.0, OCP MX 1.0, the NVIDIA Ampere white paper (tf32) and the README of ml_dtypes.
@@ -54,19 +55,6 @@ SPEC = {
     "e3m2": (6, 3, 2, 3, 28.0, 0.25, 0.0625, 30.0, False, 0, 63, 0.9, 0),
     "e2m3": (6, 2, 3, 1, 7.5, 1.0, 0.125, 7.75, False, 0, 63, 1.2, 0),
     "e2m1": (4, 2, 1, 1, 6.0, 1.0, 0.5, 7.0, False, 0, 15, 0.6, 0),
-}
-NUMPY = {
-    "bf16": ml_dtypes.bfloat16,
-    "fp16": np.float16,
-    "e4m3fn": ml_dtypes.float8_e4m3fn,
-    "e5m2": ml_dtypes.float8_e5m2,
-    "e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
-    "e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
-    "e3m4": ml_dtypes.float8_e3m4,
-    "e8m0": ml_dtypes.float8_e8m0fnu,
-    "e3m2": ml_dtypes.float6_e3m2fn,
-    "e2m3": ml_dtypes.float6_e2m3fn,
-    "e2m1": ml_dtypes.float4_e2m1fn,
 }
 TORCH = {
     "fp64": torch.float64,
