@@ -1,4 +1,4 @@
-"""The types of ml_dtypes, numpy and torch that hold the same formats as the registry."""
+"""The numpy types, of ml_dtypes or its own, that hold the same formats as the registry."""
 
 import ml_dtypes
 import numpy as np
