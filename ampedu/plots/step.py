@@ -47,14 +47,22 @@ def edges(scaled: bool) -> list[tuple[str, str, int, str]]:
 
 
 @styled
-def amp_step(dtype="fp16") -> Picture:
+def amp_step(dtype="fp16", seen=None) -> Picture:
     """Draw one correct AMP training step of float32 parameters under autocast, the dtype written on every edge.
 
     dtype: "fp16" (with a gradient scaler) or "bf16" (without; bfloat16 has float32's range), or the torch dtype.
-    Gradients flow back in the dtypes of the forward pass; .grad has the dtype of its parameter.
+    seen: {(from, to): torch.dtype} of a real step, drawn instead of what a correct one has (ampedu.trace.step_edges
+    gives those up to "grad"). Gradients flow back in the dtypes of the forward pass; .grad has its parameter's dtype.
+    ValueError: another dtype than these two, or edges of the figure that are missing in seen.
     """
     half = _low_precision(dtype)
     scaled = half == "float16"
+    flows = {(start, end): "float32" if width == 32 else half for start, end, width, _ in edges(scaled)}
+    if seen is not None:
+        missing = [f"{start} to {end}" for start, end in flows if (start, end) not in seen]
+        if missing:
+            raise ValueError(f"no dtype is given for {', '.join(missing)}: seen needs every edge of the figure")
+        flows = {edge: str(seen[edge]).removeprefix("torch.") for edge in flows}
     boxes = {**COMMON, **(WITH_SCALER if scaled else WITHOUT_SCALER)}
     figure = new_figure(height=5.6)
     axes = figure.add_subplot()
@@ -64,18 +72,22 @@ def amp_step(dtype="fp16") -> Picture:
     _region(axes, ROWS[2], "scaler.scale(loss).backward()" if scaled else "loss.backward()")
     for column, row, first, second in boxes.values():
         _box(axes, COLUMNS[column], ROWS[row], first, second)
-    names = {32: "float32", 16: half}
-    for start, end, width, what in edges(scaled):
-        label = f"{what}\n{names[width]}" if what else names[width]
-        _edge(axes, boxes, start, end, FULL if width == 32 else HALF, label)
+    for start, end, _, what in edges(scaled):
+        name = flows[start, end]
+        label = f"{what}\n{name}" if what else name
+        _edge(axes, boxes, start, end, HALF if name == half else FULL, label)
     if scaled:
         path = [(10.48, 1.55), (10.85, 1.55), (10.85, 4.75), (10.48, 4.75)]
         _route(axes, path, {"color": "0.35", "linestyle": ":", "linewidth": 1.6})
         axes.text(10.78, 2.3, "next scale", size=9, ha="right", va="center")
     handles = [Line2D([], [], **FULL, label="float32"), Line2D([], [], **HALF, label=half)]
     axes.legend(handles=handles, loc="center", bbox_to_anchor=(0.56, 0.645), ncols=2, frameon=False, handlelength=3)
-    axes.set_title(f"One correct AMP step with {half}: the dtype on every edge")
-    return Picture(figure, _words(half, scaled))
+    if seen is None:
+        axes.set_title(f"One correct AMP step with {half}: the dtype on every edge")
+        return Picture(figure, _words(half, scaled))
+    axes.set_title(f"One AMP step with {half} as it ran: the dtype on every edge")
+    listed = "; ".join(f"from {boxes[start][2]} to {boxes[end][2]} {name}" for (start, end), name in flows.items())
+    return Picture(figure, f"Diagram of one training step with the dtypes that were seen: {listed}.")
 
 
 def _low_precision(dtype) -> str:

@@ -7,6 +7,7 @@ from torch import nn
 
 from ampedu.plots import amp_step
 from ampedu.plots.step import edges
+from ampedu.trace import step_edges, trace_dtypes
 
 
 def observed(dtype, scaled):
@@ -87,3 +88,51 @@ def test_unscale_comes_before_clip_and_clip_before_step():
 def test_other_dtypes_are_refused():
     with pytest.raises(ValueError, match="fp16 or bf16, not in e5m2"):
         amp_step("e5m2")
+
+
+BEHIND = (("grad", "unscale"), ("unscale", "clip"), ("clip", "step"), ("step", "w"))
+
+
+def traced(model, dtype=torch.float16, policy="cuda", scale=8.0):
+    """Edges of a step of a classifier, up to .grad."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    target = torch.zeros(16, dtype=torch.long)
+
+    def loss(out):
+        return scaler.scale(nn.functional.cross_entropy(out, target))
+
+    return step_edges(trace_dtypes(model, torch.ones(16, 8), device_policy=policy, dtype=dtype, loss=loss))
+
+
+@pytest.mark.parametrize("model", [nn.Linear(8, 4), nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4))])
+def test_a_traced_step_has_the_dtypes_that_the_figure_draws(model):
+    drawn = {(start, end): torch.float32 if width == 32 else torch.float16 for start, end, width, _ in edges(True)}
+    seen = traced(model)
+    assert seen == {edge: dtype for edge, dtype in drawn.items() if edge not in BEHIND}
+
+
+def test_what_was_seen_is_drawn_even_where_it_differs():
+    seen = {**traced(nn.Linear(8, 4)), **dict.fromkeys(BEHIND, torch.float32)}
+    picture = amp_step("fp16", {**seen, ("matmul", "loss"): torch.float64})
+    words = [text.get_text() for text in picture.figure.axes[0].texts]
+    assert words.count("float64") == 1
+    assert "from matmuls to softmax, loss float64" in picture.alt
+
+
+def test_an_edge_that_nobody_saw_is_named():
+    with pytest.raises(ValueError, match="grad to unscale, unscale to clip, clip to step, step to w"):
+        amp_step("fp16", traced(nn.Linear(8, 4)))
+
+
+def test_a_trace_without_a_scaled_loss_has_no_edges():
+    with pytest.raises(ValueError, match=r"scaler\.scale"):
+        step_edges(trace_dtypes(nn.Linear(8, 4), torch.ones(2, 8)))
+    with pytest.raises(ValueError, match=r"scaler\.scale"):
+        step_edges(trace_dtypes(nn.Linear(8, 4), torch.ones(2, 8), dtype=None))
+
+
+def test_several_dtypes_on_one_edge_are_refused():
+    """The norm's input is cast up, so in backward a float32 gradient is cast down, between all those cast up."""
+    model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 4))
+    with pytest.raises(ValueError, match=r"from matmul_b to cast_b flows torch\.float16 and torch\.float32"):
+        traced(model)
