@@ -1,0 +1,55 @@
+"""By how much the memory in use grows at most while a function runs, as the device's own allocator counts."""
+
+import contextlib
+import os
+
+import torch
+
+
+def growth(run, device: str) -> int:
+    """Bytes between the start of ``run()`` and the moment in it when most was allocated. device: "cpu" or "cuda"."""
+    return _on_cuda(run) if device == "cuda" else _on_cpu(run)
+
+
+def _on_cuda(run) -> int:
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    run()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def _on_cpu(run) -> int:
+    """torch has no counter for the CPU; its allocator reports every block to a running profiler."""
+    profiler = torch.profiler.profile(profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU])
+    with _silent():
+        profiler.start()
+    try:
+        run()
+    finally:
+        with _silent():
+            profiler.stop()
+    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    now = most = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        now += event.nbytes()
+        most = max(most, now)
+    return most
+
+
+@contextlib.contextmanager
+def _silent():
+    """Keeps from the terminal what the profiler's library writes to file 2 when it starts and stops."""
+    try:
+        kept = os.dup(2)
+    except OSError:  # no such file, as under pythonw
+        yield
+        return
+    try:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
