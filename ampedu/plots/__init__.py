@@ -8,6 +8,7 @@ from ampedu.plots.plain import curves, matrices
 from ampedu.plots.policies import policy_grid
 from ampedu.plots.ranges import density, range_precision
 from ampedu.plots.roofline import roofline, tile_product, useful_work, waves
+from ampedu.plots.scaling import scale_history, scaler_loop
 from ampedu.plots.step import amp_step
 
 __all__ = [
@@ -24,6 +25,8 @@ __all__ = [
     "policy_grid",
     "range_precision",
     "roofline",
+    "scale_history",
+    "scaler_loop",
     "tile_product",
     "useful_work",
     "waves",
