@@ -1,6 +1,7 @@
 """Figures of the course. Each function returns a Picture: a matplotlib figure with alt text that displays itself."""
 
 from ampedu.plots.drawing import Picture, picture
+from ampedu.plots.images import images
 from ampedu.plots.layout import bit_layout
 from ampedu.plots.line import number_line
 from ampedu.plots.loss import landing, landing_zones
@@ -17,6 +18,7 @@ __all__ = [
     "bit_layout",
     "curves",
     "density",
+    "images",
     "landing",
     "landing_zones",
     "matrices",
