@@ -6,18 +6,18 @@ import os
 import torch
 
 
-def growth(run, device: str) -> int:
-    """Bytes between the start of ``run()`` and the moment in it when most was allocated. device: "cpu" or "cuda"."""
-    return _on_cuda(run) if device == "cuda" else _on_cpu(run)
+def growth(run, device: torch.device) -> int:
+    """Bytes between the start of ``run()`` and the moment in it when most was allocated on a CPU or a CUDA device."""
+    return _on_cuda(run, device) if device.type == "cuda" else _on_cpu(run)
 
 
-def _on_cuda(run) -> int:
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
+def _on_cuda(run, device) -> int:
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
     run()
-    torch.cuda.synchronize()
-    return torch.cuda.max_memory_allocated() - before
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) - before
 
 
 def _on_cpu(run) -> int:

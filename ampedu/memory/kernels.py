@@ -2,7 +2,7 @@
 
 The CPU keeps dropout's mask in the dtype of the input, and attention with dropout keeps the whole matrix of weights.
 CUDA's dropout (aten::native_dropout) keeps a mask of one byte an element; its fused attention draws the mask again in
-backward and keeps what it keeps without dropout. Only bytes are right here, not numbers: attention runs without dropout.
+backward and keeps what it keeps without dropout. Only bytes are right here: attention runs without dropout.
 """
 
 import contextlib

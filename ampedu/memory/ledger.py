@@ -106,8 +106,10 @@ class Ledger:
         """The rows as plain text, with the sums below."""
         lines = [HEAD, *_cells(self)]
         widths = [max(len(line[k]) for line in lines) for k in range(len(HEAD))]
-        text = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:4], widths[1:4]), line[4]]) for line in lines]
-        return "\n".join([self.title, *map(str.rstrip, text), *_sums(self)])
+        text = [
+            "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:-1], widths[1:-1]), line[-1]]) for line in lines
+        ]
+        return "\n".join([self.title, *text, *_sums(self)])
 
     __str__ = table
 
@@ -115,7 +117,7 @@ class Ledger:
         return {"text/plain": self.table(), "text/html": _html(self)}
 
 
-HEAD = ("row", "bytes", "MiB", "at the peak", "what it is")
+HEAD = ("row", "bytes", "MiB", "MiB at the peak", "what it is")
 
 
 def mib(size: int) -> str:
@@ -175,7 +177,10 @@ def reconcile(predicted: Ledger, measured: Ledger) -> str:
 
 
 def _cells(ledger) -> list[tuple[str, ...]]:
-    return [(row.name, f"{row.bytes:,}", f"{row.bytes / MIB:,.2f}", mib(row.at_peak), row.meaning) for row in ledger.rows]
+    return [
+        (row.name, f"{row.bytes:,}", f"{row.bytes / MIB:,.2f}", f"{row.at_peak / MIB:,.2f}", row.meaning)
+        for row in ledger.rows
+    ]
 
 
 def _sums(ledger) -> list[str]:
@@ -207,7 +212,8 @@ def _html(ledger) -> str:
         + "</tr>"
         for line in _cells(ledger)
     )
+    caption = f'<caption style="text-align:left;font-weight:600">{escape(ledger.title)}</caption>'
     return (
-        f'<table style="font-size:90%"><caption style="text-align:left;font-weight:600">{escape(ledger.title)}</caption>'
+        f'<table style="font-size:90%">{caption}'
         f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table><p>{'<br>'.join(map(escape, _sums(ledger)))}</p>"
     )

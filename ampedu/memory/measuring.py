@@ -29,7 +29,8 @@ def measure(
     torch.cuda.max_memory_allocated on a GPU, the profiler's record of allocations on a CPU.
     ValueError: batch and model are on different devices, or on one that is neither "cpu" nor "cuda".
     """
-    device = _device(model, batch)
+    place = _device(model, batch)
+    device = place.type
     device_policy = device_policy or "cuda"
     if (device, device_policy) == ("cuda", "cpu"):
         raise ValueError("the model is on a GPU, where autocast follows the policy of 'cuda': move it to the CPU first")
@@ -39,27 +40,26 @@ def measure(
         dtype = plan.dtype if plan.dtype is not None and tensor.is_floating_point() else tensor.dtype
         return tensor.detach().to(dtype, copy=True)
 
-    devices = [torch.cuda.current_device()] if device == "cuda" else []
-    with torch.random.fork_rng(devices=devices), torch.enable_grad():
+    with torch.random.fork_rng(devices=[place] if device == "cuda" else []), torch.enable_grad():
         step = Step(plan, *replaced(model, batch, real))
         step.run()
         tracker = Tracker(step.model, device)
         ledger = recorded(step, tracker, kind="measured")
         start = sum(ledger.moments["start"].rows.values())
         del tracker
-        return ledger.with_allocator(start + allocator.growth(step.run, device))
+        return ledger.with_allocator(start + allocator.growth(step.run, place))
 
 
-def _device(model, batch) -> str:
-    """The kind of device of model and batch."""
+def _device(model, batch) -> torch.device:
+    """The device of model and batch."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model is a {type(model).__name__}: the ledger needs a torch.nn.Module")
     inputs, target = split(batch)
     tensors = [item for item in (*model.parameters(), *inputs, *target) if isinstance(item, torch.Tensor)]
-    kinds = sorted({tensor.device.type for tensor in tensors})
-    if len(kinds) > 1:
-        raise ValueError(f"model and batch are on {' and '.join(kinds)}: move them to one device with .to(device)")
-    if not kinds or kinds[0] not in ("cpu", "cuda"):
-        found = kinds[0] if kinds else "no device"
+    places = sorted({str(tensor.device) for tensor in tensors})
+    if len(places) > 1:
+        raise ValueError(f"model and batch are on {' and '.join(places)}: move them to one device with .to(device)")
+    if not places or torch.device(places[0]).type not in ("cpu", "cuda"):
+        found = places[0] if places else "no device"
         raise ValueError(f"the model is on {found}: measure runs on 'cpu' and 'cuda'; predict needs no device")
-    return kinds[0]
+    return torch.device(places[0])

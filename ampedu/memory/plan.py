@@ -121,12 +121,19 @@ def split(batch) -> tuple[tuple, tuple]:
 def replaced(model, batch, convert):
     """(copy of the model, batch) in which each tensor is what `convert` makes of it; shared ones stay shared."""
     memo = {}
+    lazy = [name for name, tensor in model.named_parameters() if torch.nn.parameter.is_lazy(tensor)]
+    if lazy:
+        raise LedgerError(f"{lazy[0]} has no shape yet: run the model once, so that its lazy modules get theirs")
     for tensor in (*model.parameters(), *model.buffers()):
         new = convert(tensor)
         if isinstance(tensor, torch.nn.Parameter):
             new = torch.nn.Parameter(new, requires_grad=tensor.requires_grad)
         memo[id(tensor)] = new
-    return copy.deepcopy(model, memo), tree_map(lambda x: convert(x) if isinstance(x, torch.Tensor) else x, batch)
+    try:
+        copied = copy.deepcopy(model, memo)
+    except RuntimeError as error:
+        raise LedgerError(f"the model cannot be copied with copy.deepcopy: {error}") from error
+    return copied, tree_map(lambda x: convert(x) if isinstance(x, torch.Tensor) else x, batch)
 
 
 class Step:

@@ -49,7 +49,7 @@ def predict(
             return torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype, device="cpu")
 
     step_model, step_batch = replaced(model, batch, fake)
-    with _explained(), mode:
+    with _explained(), torch.enable_grad(), mode:
         step = Step(plan, step_model, step_batch)
         step.run()
         tracker = Tracker(step.model)

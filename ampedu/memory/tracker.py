@@ -34,7 +34,7 @@ PHASES = (FORWARD, BACKWARD, OPTIMIZER)
 
 @dataclass
 class Block:
-    """A storage that is alive: its bytes, its row, and the module and dtype of the tensor that was saved, if one was."""
+    """A storage that is alive: its bytes, its row; if backward needs it, who saved it first and in which dtype."""
 
     bytes: int
     row: str
@@ -131,8 +131,9 @@ class Tracker(TorchDispatchMode):
             source = self.of(args[0])
             if source is not None and source.row == PARAMETERS:
                 return CASTS
-        # Backward runs without grad mode, a recomputation of checkpointing with it.
-        return RECOMPUTED if self.phase == BACKWARD and torch.is_grad_enabled() else WORKING
+        # A node of the graph runs without grad mode, unless it recomputes what checkpointing did not keep.
+        again = self.phase == BACKWARD and torch.is_grad_enabled() and torch._C._current_autograd_node() is not None
+        return RECOMPUTED if again else WORKING
 
     def _block(self, tensor, row) -> Block | None:
         """The block of a tensor's storage, made in that row if it is not known; None on another device."""

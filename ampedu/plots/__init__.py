@@ -5,6 +5,7 @@ from ampedu.plots.images import images
 from ampedu.plots.layout import bit_layout
 from ampedu.plots.line import number_line
 from ampedu.plots.loss import landing, landing_zones
+from ampedu.plots.memory import memory_bars, memory_timeline
 from ampedu.plots.plain import curves, matrices
 from ampedu.plots.policies import policy_grid
 from ampedu.plots.ranges import density, range_precision
@@ -22,6 +23,8 @@ __all__ = [
     "landing",
     "landing_zones",
     "matrices",
+    "memory_bars",
+    "memory_timeline",
     "number_line",
     "picture",
     "policy_grid",
