@@ -48,12 +48,12 @@ class Verdict:
     difference: FirstDifference | None = None
 
 
-def observe(ex, answer, cases, *, threads: int = 1, errors: list | None = None) -> list[dict]:
+def observe(ex, answer, cases, *, threads: int = 1, errors: list | None = None, each=None) -> list[dict]:
     """The outcomes of an answer (a function or class) on all cases: a fresh copy and ``ex.seconds`` for each.
 
     Runs on ``threads`` torch threads in a neutral state. After PATIENCE time-outs in a row the remaining cases
-    are not run and count as timed out. ``errors``, if given, receives the exception of each case, or None.
-    KeyboardInterrupt passes through.
+    are not run and count as timed out. ``errors``, if given, receives the exception of each case, or None;
+    ``each(outcome, error)``, if given, is called after each case. KeyboardInterrupt passes through.
     """
     outcomes, late = [], 0
     with neutral(threads), blocked(ex.forbids, ex.id):
@@ -66,6 +66,8 @@ def observe(ex, answer, cases, *, threads: int = 1, errors: list | None = None) 
             outcomes.append(outcome)
             if errors is not None:
                 errors.append(error)
+            if each is not None:
+                each(outcome, error)
     return outcomes
 
 

@@ -1,0 +1,172 @@
+"""Between two units of work: kill what runs, empty what can be written, and notice whatever else could be left behind.
+
+In a sandbox the calling process is number 1 of a PID namespace, so that every other process descends from it and is
+reparented to it; `kill(-1)` reaches them all, and none can be forked meanwhile because the kernel makes a fork with a
+pending signal start again.
+"""
+
+import contextlib
+import ctypes
+import os
+import resource
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+WRITABLE = ("/tmp", "/dev/shm")
+_PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
+_MOST_FILES, _SECONDS = 1000, 2.0
+_PROC = ("self/oom_score_adj", "self/timerslack_ns", "self/cgroup", "key-users", "keys", "sysvipc/shm", "sysvipc/sem",
+         "sysvipc/msg", "net/dev", "net/tcp", "net/tcp6", "net/snmp", "net/netstat")  # fmt: skip
+_SCHED_GETATTR = {"x86_64": 315, "aarch64": 275}
+_IOPRIO_GET = {"x86_64": 252, "aarch64": 31}
+_GETFLAGS = 0x80086601
+
+
+def protect() -> None:
+    """Make this process unreadable and untraceable for others of the same user. Raises OSError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE)")
+
+
+def adopt() -> None:
+    """Without a namespace: orphans of the children become children of this process, where the system can do that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def shared_mappings() -> list[str]:
+    """Memory of this process that children would share with it, and so with later children: there must be none."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line for line in lines if line.split()[1][1] == "w" and line.split()[1][3] == "s"]
+
+
+def kill_others() -> None:
+    """SIGKILL for every other process of the namespace."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(-1, signal.SIGKILL)
+
+
+def kill_all(child: int, sandboxed: bool) -> dict:
+    """End and reap everything that descends from this process.
+
+    Returns how ``child`` had ended by itself: {"exit": code}, {"signal": number}, or {} if it was still running.
+    """
+    ended = {}
+    with contextlib.suppress(ChildProcessError):
+        info = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if info is not None:
+            ended = {"exit" if info.si_code == os.CLD_EXITED else "signal": info.si_status}
+    while True:
+        if sandboxed:
+            kill_others()
+        else:
+            for pid in _descendants() | {child}:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return ended
+
+
+def _descendants() -> set[int]:
+    parents = {}
+    for entry in Path("/proc").glob("[0-9]*/stat") if sys.platform == "linux" else ():
+        with contextlib.suppress(OSError, ValueError):
+            parents[int(entry.parent.name)] = int(entry.read_text().rpartition(")")[2].split()[1])
+    found, size = {os.getpid()}, 0
+    while size != len(found):
+        size = len(found)
+        found |= {pid for pid, parent in parents.items() if parent in found}
+    return found - {os.getpid()}
+
+
+def memory_of(pid) -> int:
+    """Bytes of private memory of a process: resident pages less those of files and shared memory; 0 if it is gone."""
+    try:
+        resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
+    except (OSError, ValueError):
+        return 0
+    return (int(resident) - int(shared)) * resource.getpagesize()
+
+
+def memory_of_others(base: int) -> int:
+    """Bytes that all other processes of the namespace have together, beyond the ``base`` that each was forked with."""
+    others = (name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid())
+    return sum(max(0, memory_of(pid) - base) for pid in others) if os.getpid() == 1 else 0
+
+
+def snapshot() -> dict:
+    """All state of the sandbox that a unit could have changed and that outlives its processes, except file contents."""
+    state = {
+        "priority": os.getpriority(os.PRIO_PROCESS, 0),
+        "affinity": sorted(os.sched_getaffinity(0)),
+        "scheduler": (os.sched_getscheduler(0), os.sched_getparam(0).sched_priority),
+        "attributes": _system_call(_SCHED_GETATTR, 56),
+        "I/O priority": _system_call(_IOPRIO_GET, 0),
+        "host name": os.uname().nodename,
+    }
+    for name in dir(resource):
+        if name.startswith("RLIMIT_"):
+            state[name] = resource.getrlimit(getattr(resource, name))
+    for name in _PROC:
+        with contextlib.suppress(OSError):
+            state[name] = Path("/proc", name).read_text()
+    for folder in WRITABLE:
+        status = os.stat(folder)
+        state[folder] = (status.st_mode, status.st_uid, status.st_gid, os.listxattr(folder), _flags(folder))
+    return state
+
+
+def _system_call(numbers, size):
+    """The result of a call about this process that Python has no function for; None on unknown machines."""
+    number = numbers.get(os.uname().machine)
+    if number is None:
+        return None
+    libc = ctypes.CDLL(None)
+    if size == 0:
+        return libc.syscall(number, 1, 0)  # ioprio_get(IOPRIO_WHO_PROCESS, 0)
+    buffer = ctypes.create_string_buffer(size)
+    return (libc.syscall(number, 0, buffer, size, 0), buffer.raw)
+
+
+def _flags(folder):
+    import fcntl
+
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        return fcntl.ioctl(fd, _GETFLAGS, bytes(8))
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def wipe(before: dict) -> list[str]:
+    """Empty the writable folders; names of what differs from the snapshot ``before``. [] means: as if nothing ran."""
+    dirty = [folder for folder in WRITABLE if not _emptied(folder)]
+    after = snapshot()
+    return dirty + sorted(name for name in before if before[name] != after.get(name))
+
+
+def _emptied(folder):
+    """Remove a little; a hostile tree (deep, huge, unreadable) is not worth the time of a sandbox."""
+    deadline, count = time.monotonic() + _SECONDS, 0
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                count += 1
+                if count > _MOST_FILES or time.monotonic() > deadline:
+                    return False
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path)
+                else:
+                    os.unlink(entry.path)
+        os.utime(folder, (0, 0))
+        return not os.listdir(folder)
+    except (OSError, RecursionError):
+        return False

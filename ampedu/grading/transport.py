@@ -1,0 +1,64 @@
+"""What crosses the wall of the sandbox: frames of JSON and safetensors, and nothing that has to be unpickled.
+
+A frame is two little-endian 64-bit lengths, JSON text (plain.to_json), and a safetensors file with its tensors. Used on
+both sides; only `unpack` meets untrusted bytes.
+"""
+
+import json
+import os
+import struct
+
+from ampedu.exercises import plain
+from ampedu.exercises.tensorfile import read_tensors
+
+HEADER = struct.Struct("<QQ")
+MAX_JSON, MAX_TENSORS = 4 << 20, 40 << 20  # plain.MAX_ELEMENTS float64 numbers take 32 MiB
+
+
+def pack(value) -> bytes:
+    """A frame that holds plain data. Needs the safetensors library."""
+    from safetensors.torch import save
+
+    tensors = {}
+    text = json.dumps(plain.to_json(plain.freeze(value), tensors), allow_nan=False).encode()
+    binary = save(tensors) if tensors else b""
+    return HEADER.pack(len(text), len(binary)) + text + binary
+
+
+def length(header: bytes) -> int:
+    """How many bytes follow this header. Raises ValueError past the caps."""
+    text, binary = HEADER.unpack(header)
+    if text > MAX_JSON or binary > MAX_TENSORS:
+        raise ValueError("a frame is too large")
+    return text + binary
+
+
+def unpack(header: bytes, body: bytes):
+    """The plain data of a frame. Raises ValueError, saying what is wrong, for anything malformed."""
+    text, _ = HEADER.unpack(header)
+    tensors = read_tensors(body[text:]) if len(body) > text else {}
+    return plain.from_json(plain.parse(body[:text]), tensors)
+
+
+def send(fd: int, value) -> None:
+    """Write one frame to a file descriptor."""
+    content = memoryview(pack(value))
+    while content:
+        content = content[os.write(fd, content) :]
+
+
+def receive(fd: int):
+    """Read one frame that is known to be whole and honest, such as a job."""
+    header = _exactly(fd, HEADER.size)
+    return unpack(header, _exactly(fd, sum(HEADER.unpack(header))))
+
+
+def _exactly(fd, count):
+    parts = []
+    while count:
+        part = os.read(fd, min(count, 1 << 20))
+        if not part:
+            raise EOFError("the frame ends too early")
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
