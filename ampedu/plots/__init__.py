@@ -12,6 +12,7 @@ from ampedu.plots.ranges import density, range_precision
 from ampedu.plots.roofline import roofline, tile_product, useful_work, waves
 from ampedu.plots.scaling import scale_history, scaler_loop
 from ampedu.plots.step import amp_step
+from ampedu.plots.timeline import step_timeline
 
 __all__ = [
     "Picture",
@@ -32,6 +33,7 @@ __all__ = [
     "roofline",
     "scale_history",
     "scaler_loop",
+    "step_timeline",
     "tile_product",
     "useful_work",
     "waves",

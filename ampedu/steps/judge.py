@@ -1,0 +1,449 @@
+"""The rules: what each call means for the gradients, and which order of calls is wrong."""
+
+from __future__ import annotations
+
+import torch
+
+from ampedu.steps.effect import HOW, distance, parameters, right_update, weights
+from ampedu.steps.ledger import norm, same
+from ampedu.steps.records import Violation
+
+
+class Window:
+    """What one optimizer has seen since the scaler's last update."""
+
+    def __init__(self):
+        self.unscaled = self.stepped = False
+        self.backward_since = False  # a backward pass since unscale_ or the step
+
+
+class Judge:
+    """Keeps the state of one watched loop and names what is wrong."""
+
+    def __init__(self, watch):
+        self.watch = watch
+        self.windows: dict[int, Window] = {}
+        self.epochs = {}  # by id of a scaler: number of its updates
+        self.saw_raw = False  # gradients of a scaled loss were asked for, with a graph
+        self.clips = []  # since the step began: (function, ids of parameters, arguments)
+        self.early_clips = []  # (event index, ids of parameters): of scaled gradients
+        self.pending = {}  # of the scaler.step that is running: id of the optimizer to what is measured
+        self.thrown = {}  # id of a parameter to (event index, gradient) that zero_grad threw away
+        self.backwards = 0  # number of backward passes
+        self.at_step = {}  # id of an optimizer to self.backwards when it stepped or was cleared
+        self.attempts = []  # of all steps: (id of the optimizer, whether it was skipped)
+        self.scheduled = {}  # by id of a scheduler: number of attempts at its last call
+        self.early_schedule = {}  # by id of an optimizer: (event index, rates before and after)
+        self.update_at = 0  # index of the last update
+        self.updates = 0
+        self.stepped_by_scaler = set()
+        self.region = "none"  # "forward": a forward pass ran in the autocast region; "stepped": then a step
+        self.reached = False  # the scaler.step that is running has called the optimizer
+        self.mixed_at = None  # index of the backward pass that added scaled gradients to unscaled ones
+        self.half = False  # the last forward pass ran under autocast to float16 with a disabled scaler
+        self.moved = 0.0  # norm of the last update in an autocast region
+
+    # ---- naming
+
+    def found(self, name, index, consequence="", actual=None, correct=None, how="") -> None:
+        """Add a violation, or count it once more; numbers fill in what an earlier one left open."""
+        watch = self.watch
+        for known in watch.violations:
+            if known.id == name:
+                known.times += 1
+                break
+        else:
+            known = Violation(name, watch.step, index, consequence)
+            watch.violations.append(known)
+        if known.actual is None and actual is not None:
+            known.actual, known.correct, known.how, known.consequence = actual, correct, how, consequence
+
+    def next_index(self) -> int:
+        """Index of the event that the running call will be."""
+        return len(self.watch.events)
+
+    # ---- forward and backward
+
+    def forward(self, module, training) -> None:
+        """A forward pass of a watched model has run."""
+        device = next((p.device.type for p in module.parameters()), "cpu")
+        if not torch.is_autocast_enabled(device):
+            self.region = "none"
+            return
+        if self.region == "stepped" and torch.is_autocast_cache_enabled():
+            text = f"the step changed the weights by {self.moved:.2g}; this forward pass uses the casts made before it."
+            self.found("loop-in-autocast", len(self.watch.events) - 1, text)
+        self.region = "forward"
+        scaler = self.watch.scaler
+        if training and scaler is not None and not scaler.is_enabled():
+            self.half = torch.get_autocast_dtype(device) == torch.float16
+
+    def region_left(self) -> None:
+        """An autocast region has ended."""
+        self.region = "none"
+
+    def scaled_twice(self) -> None:
+        """scaler.scale was called on its own result."""
+        self.found("loss-scaled-twice", self.next_index(), "the gradients are too large by the scale.")
+
+    def penalty(self) -> None:
+        """backward begins on a loss with gradients of a scaled loss in it."""
+        scale = max(self.watch.current_scales(), default=1.0)
+        text = f"the penalty is computed from gradients that are {scale:g} times too large."
+        self.found("penalty-from-scaled-gradients", self.next_index(), text)
+
+    def backward(self, touched, found) -> None:
+        """A backward pass has added its part to these entries; found: the scales of its loss."""
+        self.backwards += 1
+        self.early_schedule.clear()
+        for entry in touched:
+            self.thrown.pop(id(entry.param), None)
+            if len(found) == 1:
+                scale, scaler = next(iter(found))
+                entry.add(scale, self.epochs.get(scaler or id(self.watch.scaler), 0), scaler)
+            else:
+                scalers = {name for _, name in found if name}
+                entry.add(None, 0, next(iter(scalers), None))
+                entry.mixed = "loss-not-scaled" if 1.0 in {scale for scale, _ in found} else ""
+            if entry.mixed == "unscale-inside-accumulation":
+                self.mixed_at = self.next_index()
+        for window in self.windows.values():
+            window.backward_since = True
+        if self.half and touched:
+            grads = [entry.grad for entry in touched]
+            zero = sum(int((grad == 0).sum()) for grad in grads) / max(1, sum(grad.numel() for grad in grads))
+            self.found("scaler-disabled", self.next_index(), f"{zero:.0%} of this step's gradients are 0.")
+            self.half = False
+
+    def cleared(self, entries) -> None:
+        """zero_grad is about to run on these entries."""
+        for entry in entries:
+            if entry.fresh and not entry.applied:
+                self.thrown[id(entry.param)] = (self.next_index(), entry.grad)
+
+    # ---- clip
+
+    def clip(self, name, original, args, kwargs):
+        """A clip function of torch is called."""
+        params = args[0] if args else kwargs.get("parameters", ())
+        params = [params] if isinstance(params, torch.Tensor) else list(params)
+        entries = self.watch.ledger.of(params)
+        rest = list(args[1:])
+        options = {key: value for key, value in kwargs.items() if key != "parameters"}
+        early = [entry for entry in entries if self._scaled(entry)]
+        if name == "clip_grads_with_norm_":
+            self._foreign_norm(entries, rest, options)
+        index = self.next_index()
+
+        def after(result, error):
+            for entry in entries:
+                entry.keep()
+            self.watch.record("clip", call=name, norm=norm(entry.grad for entry in entries), error=error)
+            if error is None and name != "clip_grads_with_norm_":  # its norm is a number of the wrong gradients
+                self.clips.append((original, [id(entry.param) for entry in entries], rest, options))
+            if early:
+                self.early_clips.append((index, {id(entry.param) for entry in early}))
+
+        return after
+
+    def _scaled(self, entry) -> bool:
+        return entry.unit is not None and bool(entry.scalers) and not same(entry.unit, 1.0)
+
+    def _foreign_norm(self, entries, rest, options) -> None:
+        total = options.get("total_norm", rest[1] if len(rest) > 1 else None)
+        maximum = options.get("max_norm", rest[0] if rest else None)
+        grads = [entry.param.grad for entry in entries if entry.param.grad is not None]
+        if total is None or maximum is None or not grads or any(self._scaled(entry) for entry in entries):
+            return
+        total, maximum = float(total), float(maximum)
+        largest = max(float(grad.detach().abs().max()) for grad in grads)
+        for scale in self.watch.current_scales():
+            for now in (norm(grads), largest):
+                if scale != 1.0 and now and same(total, now * scale):
+                    text = (
+                        f"the norm passed is {total:.3g}, the gradients' is {now:.3g}: the clip leaves "
+                        f"{now * min(1, maximum / total):.2g}; it should have left {min(now, maximum):.2g}."
+                    )
+                    self.found("clip-by-scaled-norm", self.next_index(), text)
+                    return
+
+    # ---- the scaler
+
+    def window(self, scaler, optimizer) -> Window:
+        """The state of an optimizer since the scaler's last update."""
+        return self.windows.setdefault((id(scaler), id(optimizer)), Window())
+
+    def unscale(self, scaler, optimizer, inner):
+        """scaler.unscale_ is called by the loop, or (inner) by scaler.step."""
+        entries = self.watch.ledger.of(parameters(optimizer))
+        window = self.window(scaler, optimizer)
+        scale = scaler.get_scale()
+        if scaler.is_enabled() and not inner:
+            self._check_unscale(scaler, window, entries)
+
+        def after(result, error):
+            if error is None and scaler.is_enabled():
+                window.unscaled, window.backward_since = True, False
+                for entry in entries:
+                    if entry.unit is not None:
+                        entry.unit = entry.unit / scale
+            for entry in entries:
+                entry.keep()
+            if not inner:
+                grads = norm(entry.grad for entry in entries)
+                self.watch.record("unscale_", self._name(optimizer), "scaler.unscale_", grads, error=error)
+            if error is not None:
+                self._raised(error, optimizer, entries)
+
+        return after
+
+    def _check_unscale(self, scaler, window, entries) -> None:
+        index = self.next_index()
+        stops = "torch raises RuntimeError here, and the loop stops."
+        if window.stepped:
+            late = "missing-update" if window.backward_since else "unscale-after-step"
+            self.found(late, index, stops)
+        elif window.unscaled:
+            again = "unscale-inside-accumulation" if window.backward_since else "unscale-twice"
+            self.found(again, index, stops)
+
+    def _raised(self, error, optimizer, entries) -> None:
+        """torch has refused a call of the scaler; the message is torch's."""
+        text, index = str(error), len(self.watch.events) - 1
+        stops = f"torch raises {type(error).__name__}: {text}"
+        if "FP16 gradients" in text:
+            half = [entry.name for entry in entries if entry.param.dtype == torch.float16]
+            self.found("fp16-parameters", index, f"{stops} First of {len(half)}: {half[0] if half else '?'}.")
+        elif "_scale is None" in text:
+            self.found("loss-not-scaled", index, stops)
+        elif "No inf checks were recorded for this optimizer" in text:
+            self._no_gradients(optimizer, entries, index, stops)
+
+    def _no_gradients(self, optimizer, entries, index, stops) -> None:
+        thrown = self._thrown(entries)
+        if thrown:
+            size = norm(grad for _, grad in thrown)
+            lost = f"a gradient of norm {size:.3g} is lost. {stops}"
+            self.found("zero-grad-before-step", min(at for at, _ in thrown), lost)
+        elif self.at_step.get(id(optimizer), 0) == self.backwards:
+            self.found("step-before-backward", index, stops)
+        else:
+            frozen = sum(not entry.param.requires_grad for entry in entries)
+            self.found("no-gradients", index, f"{frozen} of {len(entries)} parameters are frozen. {stops}")
+
+    def _thrown(self, entries):
+        return [self.thrown[id(entry.param)] for entry in entries if id(entry.param) in self.thrown]
+
+    def scaler_step(self, scaler, optimizer):
+        """scaler.step is called."""
+        entries = self.watch.ledger.of(parameters(optimizer))
+        window, index = self.window(scaler, optimizer), self.next_index()
+        enabled = scaler.is_enabled()
+        if enabled and window.stepped:
+            self.found("missing-update", index, "torch raises RuntimeError here, and the loop stops.")
+        divisor = 1.0 if window.unscaled or not enabled else scaler.get_scale()
+        names = self._wrong(entries, divisor, scaler if enabled else None, optimizer)
+        if not names and any(entry.grad is not None for entry in entries):
+            names = self._nothing(optimizer, entries)
+        measure = self._prepare(optimizer, entries, names)
+        self.reached = False
+        size = norm(entry.grad for entry in entries)
+
+        def after(result, error):
+            skipped = error is None and not self.reached
+            self.watch.record("step", self._name(optimizer), "scaler.step", size, skipped, error=error)
+            if error is not None:
+                self._raised(error, optimizer, entries)
+                return
+            window.stepped, window.backward_since = True, False
+            self.stepped_by_scaler.add(id(optimizer))
+            self._finish(optimizer, entries, measure, skipped)
+            if not enabled:
+                self.watch.close_step()
+
+        return after
+
+    def step_reached(self, optimizer) -> None:
+        """scaler.step has called the optimizer; a fused one decides by itself whether to skip."""
+        found_inf = getattr(optimizer, "found_inf", None)
+        self.reached = found_inf is None or not float(found_inf)
+
+    def update(self, scaler, args):
+        """scaler.update is called."""
+        index = self.next_index()
+        entries = list(self.watch.ledger.entries.values())
+        checked = any(window.unscaled or window.stepped for key, window in self.windows.items() if key[0] == id(scaler))
+        given = len(args) > 1 and args[1] is not None
+
+        def after(result, error):
+            self.watch.record("update", call="scaler.update", error=error)
+            if error is not None and not checked and not given:
+                stops = f"torch raises {type(error).__name__}: {error}"
+                waiting = any(entry.fresh and self._scaled(entry) for entry in entries)
+                none = not self.updates and "_scale is None" in str(error)
+                name = "loss-not-scaled" if none else "update-before-step" if waiting else "update-twice"
+                self.found(name, index, stops)
+            if error is None:
+                self.epochs[id(scaler)] = self.epochs.get(id(scaler), 0) + 1
+                self.updates += scaler.is_enabled()
+                self.update_at = index
+                self.windows = {key: window for key, window in self.windows.items() if key[0] != id(scaler)}
+                self.watch.close_step()
+
+        return after
+
+    # ---- steps
+
+    def direct_step_begins(self, optimizer, closure) -> None:
+        """optimizer.step runs, not called by a scaler."""
+        entries = self.watch.ledger.of(parameters(optimizer))
+        names = [] if closure else self._wrong(entries, 1.0, None, optimizer, direct=True)
+        if not closure and not names:
+            names = self._nothing(optimizer, entries)
+        size = norm(entry.grad for entry in entries)
+        self.pending[id(optimizer)] = (self._prepare(optimizer, entries, names), entries, size, closure)
+
+    def direct_step_ended(self, optimizer) -> None:
+        """optimizer.step has run."""
+        measure, entries, size, closure = self.pending.pop(id(optimizer), (None, [], None, False))
+        if closure:
+            for name, index in self._wrong(entries, 1.0, None, optimizer, direct=True):
+                self.found(name, index, "the closure scales the loss, and nothing divides the gradients by the scale.")
+        self.watch.record("step", self._name(optimizer), "optimizer.step", size)
+        self._finish(optimizer, entries, measure, skipped=False)
+        if not self.stepped_by_scaler:
+            self.watch.close_step()
+
+    def _nothing(self, optimizer, entries):
+        index = self.next_index()
+        thrown = self._thrown(entries)
+        if any(entry.fresh for entry in entries):
+            return []
+        if thrown:
+            return [("zero-grad-before-step", min(i for i, _ in thrown))]
+        if self.at_step.get(id(optimizer), 0) == self.backwards:
+            return [("step-before-backward", index)]
+        return []
+
+    def _wrong(self, entries, divisor, scaler, optimizer, direct=False):
+        """Names of the rules that this step breaks, each with the index of the event at which it broke."""
+        index, names = self.next_index(), {}
+        fresh = [entry for entry in entries if entry.fresh]
+        keys = {id(entry.param) for entry in fresh}
+        epoch = self.epochs.get(id(scaler), 0)
+        if scaler is not None:
+            early = [at for at, clipped in self.early_clips if clipped & keys]
+            names |= {"clip-before-unscale": early[0]} if early else {}
+        for entry in fresh:
+            if entry.mixed:
+                at = {"unscale-inside-accumulation": self.mixed_at, "update-inside-accumulation": self.update_at}
+                names.setdefault(entry.mixed, at.get(entry.mixed, index))
+            elif scaler is not None and entry.scalers - {id(scaler)}:
+                names.setdefault("two-scalers", index)
+            elif scaler is not None and max(entry.epochs, default=epoch) < epoch:
+                others = self.stepped_by_scaler - {id(optimizer)}
+                names.setdefault("update-per-optimizer" if others else "update-before-step", self.update_at)
+            elif scaler is not None and len(entry.epochs) > 1:
+                names.setdefault("update-inside-accumulation", self.update_at)
+            elif entry.unit is not None and not same(entry.unit / divisor, 1.0):
+                names.setdefault(self._by_factor(entry, optimizer, direct), index)
+            if entry.applied:
+                names.setdefault("zero-grad-missing", index)
+        return list(names.items())
+
+    def _by_factor(self, entry, optimizer, direct) -> str:
+        if direct and entry.scalers:
+            others = self.stepped_by_scaler - {id(optimizer)}
+            return "optimizer-bypasses-scaler" if others else "direct-step"
+        if not direct and not entry.scalers and same(entry.unit, 1.0):
+            return "loss-not-scaled"
+        return "wrong-units"
+
+    def _prepare(self, optimizer, entries, names):
+        """What is measured of a step that breaks a rule: the weights before it, and the right update."""
+        known = {violation.id for violation in self.watch.violations if violation.actual is not None}
+        if all(name in known for name, _ in names):  # measured already
+            return names, weights(optimizer) if names or self.region == "forward" else None, None
+        entries = list(self.watch.ledger.entries.values())
+        return names, weights(optimizer), right_update(optimizer, entries, self.clips)
+
+    def _finish(self, optimizer, entries, measure, skipped) -> None:
+        """After a step: what it did, and what is in the gradients now."""
+        self.attempts.append((id(optimizer), skipped))
+        names, before, right = measure or ([], None, None)
+        actual = None if before is None else distance(before, parameters(optimizer))
+        for name, index in names:
+            self.found(name, index, *self._consequence(name, entries, actual, right, skipped))
+        if self.region == "forward" and actual:
+            self.region, self.moved = "stepped", actual
+        if id(optimizer) in self.early_schedule:
+            index, old, new = self.early_schedule.pop(id(optimizer))
+            self.found("scheduler-before-step", index, f"this step used the learning rate {new:g} instead of {old:g}.")
+        keys = {id(entry.param) for entry in entries}
+        self.early_clips = [clip for clip in self.early_clips if not clip[1] & keys]
+        self.at_step[id(optimizer)] = self.backwards
+        for entry in entries:
+            self.thrown.pop(id(entry.param), None)
+            entry.use()
+
+    def _consequence(self, name, entries, actual, right, skipped):
+        if skipped:
+            return ("the step was skipped, because gradients are not finite.",)
+        if name in ("zero-grad-before-step", "step-before-backward"):
+            thrown = norm(grad for _, grad in self._thrown(entries))
+            lost = f"a gradient of norm {thrown:.3g} is lost; " if thrown is not None else ""
+            text = f"{lost}the step changed the weights by {actual:.3g}."
+            return text, actual, None, "the norm of the change of the weights."
+        if right is None:
+            return (f"this update has norm {actual:.3g}.",)
+        how = HOW.format(clips=", then clipped as in the loop" if self.clips else "")
+        text = f"this update has norm {actual:.2g}; it would have been {right:.2g}"
+        text += ": no difference in this step." if same(actual, right) else "."
+        return text, actual, right, how
+
+    def new_step(self) -> None:
+        """A new step begins."""
+        self.clips = []
+
+    # ---- scheduler and the end
+
+    def scheduler(self, scheduler, name):
+        """scheduler.step is called by the loop."""
+        optimizer = getattr(scheduler, "optimizer", None)
+        before = _rates(optimizer)
+        index = self.next_index()
+        plateau = isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau)  # goes by the loss
+        waiting = optimizer is not None and any(e.fresh for e in self.watch.ledger.of(parameters(optimizer)))
+
+        def after(result, error):
+            self.watch.record("scheduler", name, "scheduler.step", error=error)
+            new = self.attempts[self.scheduled.get(id(scheduler), 0) :]
+            self.scheduled[id(scheduler)] = len(self.attempts)
+            skipped = [skip for owner, skip in new if optimizer is None or owner == id(optimizer)]
+            if plateau or before is None:
+                return
+            now = _rates(optimizer)
+            if skipped and all(skipped):
+                text = f"the learning rate went from {before:g} to {now:g}, but no step was made."
+                self.found("scheduler-after-skip", index, text)
+            if waiting and not skipped:
+                self.early_schedule[id(optimizer)] = (index, before, now)
+
+        return after
+
+    def end(self, error) -> None:
+        """The block is left."""
+        if error is None and self.stepped_by_scaler and not self.updates and self._enabled():
+            last = max(event.index for event in self.watch.events if event.call == "scaler.step")
+            self.found("missing-update", last, "the scale never adapts, and torch refuses the next scaler.step.")
+
+    def _enabled(self) -> bool:
+        return self.watch.scaler is not None and self.watch.scaler.is_enabled()
+
+    def _name(self, optimizer) -> str:
+        return self.watch.optimizers.get(id(optimizer), type(optimizer).__name__)
+
+
+def _rates(optimizer):
+    """The first group's learning rate, None without an optimizer."""
+    return float(optimizer.param_groups[0]["lr"]) if optimizer is not None else None
