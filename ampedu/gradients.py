@@ -92,6 +92,9 @@ class GradientRange:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        # Backward finds the last layer first.
+        self.activations = _ordered(self.activations, self._model.named_modules())
+        self.parameters = _ordered(self.parameters, self._model.named_parameters())
 
     def tensors(self, of: str | None = None) -> list[torch.Tensor]:
         """All gradients of ``of``, "parameters" or "activations"; without it those of both."""
@@ -119,16 +122,34 @@ class GradientRange:
                 mark = (id(self), tensor.output_nr)
                 if mark not in marks:
                     marks.add(mark)
-                    tensor.register_hook(self._keep(name))
+                    self._register(name, tensor)
 
         return hook
 
-    def _keep(self, name: str):
-        def hook(gradient):
+    def _register(self, name: str, tensor: torch.Tensor) -> None:
+        came = False
+
+        def keep(gradient):
+            nonlocal came
+            came = True
             if self._handles:
                 self.activations.setdefault(name, []).append(gradient.detach().clone())
 
-        return hook
+        tensor.register_hook(keep)
+        base = tensor._base
+        if base is None or base.grad_fn is None or base.numel() != tensor.numel():
+            return
+        # A later in-place operation on a view cuts the view's node, with our hook, out of the graph; its base stays.
+        # Linear returns a view of its product if its input has three dimensions.
+        size, strides = tensor.size(), tensor.stride() if base.is_contiguous() else None
+
+        def keep_of_base(gradient):
+            if not came and self._handles:
+                gradient = gradient.detach().clone(memory_format=torch.contiguous_format)
+                gradient = gradient if strides is None else gradient.as_strided(size, strides)
+                self.activations.setdefault(name, []).append(gradient)
+
+        base.register_hook(keep_of_base)
 
     def _keep_grad(self, name: str):
         def hook(parameter):
@@ -137,6 +158,10 @@ class GradientRange:
             self.parameters.setdefault(name, []).append(gradient.clone())
 
         return hook
+
+
+def _ordered(found: dict, named) -> dict:
+    return {name: found[name] for name, _ in named if name in found}
 
 
 def _tensors_in(output):
