@@ -4,10 +4,10 @@ import linecache
 import sys
 
 from ampedu.exercises.blocking import blocked
-from ampedu.exercises.closure import Closure, analyze, calls, closure, imported, until, uses
+from ampedu.exercises.closure import Closure, analyze, calls, closure, imported, parsed, until, uses
 
 __all__ = [
-    "Closure", "Recorder", "analyze", "calls", "closure", "imported", "materialize", "recorder", "until", "uses",
+    "Closure", "Recorder", "analyze", "calls", "closure", "imported", "materialize", "parsed", "recorder", "until", "uses",
 ]  # fmt: skip
 
 

@@ -275,6 +275,11 @@ def until(source: str, line: int) -> str:
     return "\n".join(text.split("\n")[: max(ends)]) if ends else text
 
 
+def parsed(source: str) -> ast.Module:
+    """The syntax tree of a cell; magics are left out, and a cell that does not parse is empty."""
+    return _parse(source)[1]
+
+
 def calls(source: str, function: str) -> list[ast.Call]:
     """The calls ``function(…)`` in a cell."""
     return [

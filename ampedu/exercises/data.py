@@ -66,11 +66,11 @@ class Bundle:
     exercises: dict[str, ExerciseData]
 
 
-def save(bundle: Bundle, directory=None) -> list[Path]:
+def save(bundle: Bundle, directory=None, limit: int = MAX_BYTES) -> list[Path]:
     """Write the two files of a bundle; the same bundle gives the same bytes. Returns their paths.
 
-    Needs the safetensors library. Raises ValueError past 64 kB: make fewer or smaller cases, or reduce values to a
-    hash.
+    Needs the safetensors library. Raises ValueError past ``limit`` bytes: make fewer or smaller cases, or reduce values
+    to a hash.
     """
     from safetensors.torch import save as dump
 
@@ -84,9 +84,9 @@ def save(bundle: Bundle, directory=None) -> list[Path]:
     }
     text = (_lines(body) + "\n").encode()
     binary = dump(tensors)
-    if len(text) + len(binary) > MAX_BYTES:
+    if len(text) + len(binary) > limit:
         raise ValueError(
-            f"the expected data of {bundle.stem} take {len(text) + len(binary)} bytes of at most {MAX_BYTES}: "
+            f"the expected data of {bundle.stem} take {len(text) + len(binary)} bytes of at most {limit}: "
             "make fewer or smaller cases, or reduce large values to a hash"
         )
     json_path, tensor_path = _paths(bundle.stem, directory)
@@ -98,12 +98,15 @@ def save(bundle: Bundle, directory=None) -> list[Path]:
     return [json_path, tensor_path]
 
 
-def load(stem: str, directory=None) -> Bundle:
-    """Read a bundle; needs torch and the standard library only. Raises DataMissing or DataDamaged."""
+def load(stem: str, directory=None, limit: int = 2 * MAX_BYTES) -> Bundle:
+    """Read a bundle of files up to ``limit`` bytes; needs torch and the standard library only.
+
+    Raises DataMissing or DataDamaged.
+    """
     json_path, tensor_path = _paths(stem, directory)
     cure = "Contributors: run `make build`. Everyone else: install ampedu again."
     try:
-        text, binary = _read(json_path), _read(tensor_path)
+        text, binary = _read(json_path, limit), _read(tensor_path, limit)
     except FileNotFoundError as error:
         raise DataMissing(
             f"the expected data of lab {stem} are missing ({Path(error.filename).name}). {cure}"
@@ -148,10 +151,10 @@ def _paths(stem, directory):
     return folder / f"{stem}.json", folder / f"{stem}.safetensors"
 
 
-def _read(path):
+def _read(path, limit):
     with open(path, "rb") as file:
-        content = file.read(2 * MAX_BYTES + 1)
-    if len(content) > 2 * MAX_BYTES:
+        content = file.read(limit + 1)
+    if len(content) > limit:
         raise DataDamaged(f"{path.name} is too large to be expected data")
     return content
 

@@ -1,0 +1,114 @@
+"""From what a sandbox gave back to points and words: the trusted half. Nothing of a submission runs here."""
+
+import builtins
+import dataclasses
+import re
+
+import torch
+
+from ampedu.exercises import judge
+from ampedu.exercises.limits import TimeLimit, limited
+from ampedu.grading.answers import Answer
+from ampedu.grading.ingest import shown
+from ampedu.grading.results import Difference, ExerciseResult
+from ampedu.grading.sandbox import DEFINITION_SECONDS, Observed
+
+JUDGE_SECONDS = 60.0
+_KNOWN = {name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, BaseException)}
+_KNOWN |= {"ForbiddenImport", "OutOfMemoryError", "JSONDecodeError", "ProcessEnded"}
+_NUMBER = re.compile(r"[-+]?\w*\d[\w.]*")
+
+
+def missing(ex) -> ExerciseResult:
+    """The result of an exercise whose answer no cell defines."""
+    text = f"No cell defines {ex.answer}. Was it renamed or deleted?"
+    return ExerciseResult(ex.id, ex.title, "missing", 0, ex.points, "ok", text)
+
+
+def not_run(ex, answer: Answer | None, end: str, message: str) -> ExerciseResult:
+    """The result of an exercise that was not run because the submission's time was over, or ("infra") could not be."""
+    points = None if end == "infra" else 0
+    return ExerciseResult(ex.id, ex.title, "failed", points, ex.points, end, message, **_about(answer))
+
+
+def judged(ex, item, answer: Answer, observed: Observed) -> ExerciseResult:
+    """The result of one exercise. ``item``: data.ExerciseData, with the cases that the answer was observed on."""
+    if observed.definition is None and observed.end == "ok":
+        observed = dataclasses.replace(observed, definition={"error": "", "text": "", "lines": [], "forbidden": False})
+    if observed.definition is None or observed.definition:
+        return _undefined(ex, answer, observed)
+    try:
+        verdict = limited(JUDGE_SECONDS, lambda: judge.verdict(ex, item, observed.outcomes))
+    except TimeLimit:
+        verdict = judge.Verdict("failed", 0, "The result is so large that it could not be judged.")
+    result = ExerciseResult(
+        ex.id, ex.title, verdict.status, verdict.points, ex.points, observed.end, verdict.message, verdict.mutant,
+        **_about(answer, observed),
+    )  # fmt: skip
+    first = verdict.difference
+    if first is None:
+        return result
+    texts = [shown(text, 500) for text in (first.call, first.expected, first.got, first.where, first.remark)]
+    result = dataclasses.replace(result, difference=Difference(first.case, *texts))
+    details = observed.details[first.case]
+    if details is not None:
+        result = _with_error(result, answer, details)
+        if details["forbidden"]:
+            return dataclasses.replace(result, message=_forbidden(ex, details["text"]))
+    if observed.reason and verdict.mutant is None:
+        return dataclasses.replace(result, message=f"{observed.reason} {verdict.message}")
+    return result
+
+
+def _about(answer, observed=None):
+    if answer is None:
+        return {}
+    review = list(answer.review)
+    if observed is not None and observed.tampered:
+        review.append("sent the judge bytes that no honest answer sends")
+    return {"rule": answer.rule, "notes": list(answer.notes), "review": review, "answer_sha256": answer.normal}
+
+
+def _undefined(ex, answer, observed):
+    found = observed.definition
+    result = ExerciseResult(ex.id, ex.title, "failed", 0, ex.points, observed.end, "", **_about(answer, observed))
+    if found is None and observed.end != "timeout":
+        text = f"The definition of {ex.answer} ended its process. {observed.reason}".strip()
+        return dataclasses.replace(result, message=text, end="crashed")
+    if found is None or "timeout" in found:
+        text = f"The definition of {ex.answer} and what it needs did not finish in {DEFINITION_SECONDS:g} s."
+        return dataclasses.replace(result, message=text, end="timeout")
+    if found["forbidden"]:
+        return dataclasses.replace(_with_error(result, answer, found), message=_forbidden(ex, found["text"]))
+    result = _with_error(result, answer, found)
+    text = f"The definition of {ex.answer} does not run on its own. {result.student_error}".strip()
+    return dataclasses.replace(result, message=text)
+
+
+def _forbidden(ex, text):
+    module = next((name for name in ex.forbids if name in text), "a module that holds the answer")
+    return f"{ex.id} must be solved without {module}: it holds the answer."
+
+
+def _with_error(result, answer, details):
+    """Both texts of an exception: the whole for the instructor, and what may be shown to the student."""
+    lines = answer.source.splitlines()
+    place = ""
+    if details["lines"] and details["lines"][-1] <= len(lines):
+        number = details["lines"][-1]
+        place = f" In line {number} of the answer and what it needs: {lines[number - 1].strip()}"
+    name = details["error"] if details["error"] in _KNOWN else "an exception of your own"
+    text = f": {masked(details['text'], answer.source)}" if name == details["error"] and details["text"] else ""
+    error = shown(f"{details['error']}: {details['text']}{place}", 700)
+    return dataclasses.replace(result, error=error, student_error=shown(f"{name}{text}.{place}", 500))
+
+
+def masked(text: str, source: str) -> str:
+    """An exception's text without numbers that do not stand in the source: they may come from a secret case."""
+    own = set(_NUMBER.findall(source))
+    return _NUMBER.sub(lambda match: match[0] if match[0] in own else "…", text[:300])
+
+
+def single_thread() -> None:
+    """The judge computes as the worker does."""
+    torch.set_num_threads(1)
