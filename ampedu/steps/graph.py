@@ -7,6 +7,10 @@ import torch
 TAG = "ampedu_scale"  # in Node.metadata of what scaler.scale returned: (scale, id of the scaler)
 RAW = "ampedu_scaled_gradient"  # of what autograd.grad returned from a scaled loss: the scale
 
+# Nodes of a penalty that divide by nothing, or whose divisor can be read.
+_NAMES = "Add Sub Mul Div Pow Sqrt Sum Mean Norm LinalgVectorNorm Cat Stack View UnsafeView Clone ToCopy Abs T Expand"
+PLAIN = {f"{name}Backward{number}" for name in _NAMES.split() for number in range(3)}
+
 
 def tag(tensors, name, value) -> None:
     """Mark the nodes that made these tensors."""
@@ -51,22 +55,22 @@ def scales(roots, by_hand=()) -> set:
 
 
 def has_raw_gradient(roots) -> bool:
-    """Whether a loss uses gradients of a scaled loss that were not divided by the scale on the way."""
-    todo = [(root.grad_fn, frozenset()) for root in roots if root.grad_fn is not None]
-    seen = set()
+    """Whether a loss surely uses gradients of a scaled loss that were not divided by the scale on the way."""
+    todo = [(root.grad_fn, 1.0) for root in roots if root.grad_fn is not None]
+    seen = {}  # node: the smallest factor with which it was reached
     while todo:
-        node, factors = todo.pop()
-        if (node, factors) in seen:
+        node, smallest = todo.pop()
+        if seen.get(node, 2.0) <= smallest:
             continue
-        seen.add((node, factors))
+        seen[node] = smallest
         raw = node.metadata.get(RAW)
-        if raw:
-            if not any(abs(factor * raw - 1) < 1e-3 for factor in factors):
-                return True
-            continue
-        number = _factor(node)
-        factors = factors | {number} if number is not None and node.metadata.get(TAG) is None else factors
-        todo += [(following, factors) for following, _ in node.next_functions if following is not None]
+        if raw and smallest > 2 / raw:
+            return True
+        if raw or (TAG not in node.metadata and node.name() not in PLAIN):
+            continue  # an operation that may divide by anything
+        number = _factor(node) if TAG not in node.metadata else None
+        smallest = min(smallest, abs(number)) if number is not None else smallest
+        todo += [(following, smallest) for following, _ in node.next_functions if following is not None]
     return False
 
 

@@ -24,7 +24,7 @@ class Judge:
         self.watch = watch
         self.windows: dict[int, Window] = {}
         self.epochs = {}  # by id of a scaler: number of its updates
-        self.saw_raw = False  # gradients of a scaled loss were asked for, with a graph
+        self.raw = None  # norm of the gradients of a scaled loss that were asked for with a graph, and the scale
         self.clips = []  # since the step began: (function, ids of parameters, arguments)
         self.early_clips = []  # (event index, ids of parameters): of scaled gradients
         self.pending = {}  # of the scaler.step that is running: id of the optimizer to what is measured
@@ -39,6 +39,7 @@ class Judge:
         self.stepped_by_scaler = set()
         self.region = "none"  # "forward": a forward pass ran in the autocast region; "stepped": then a step
         self.reached = False  # the scaler.step that is running has called the optimizer
+        self.direct_at = None  # last step in which scaled gradients were used directly
         self.mixed_at = None  # index of the backward pass that added scaled gradients to unscaled ones
         self.half = False  # the last forward pass ran under autocast to float16 with a disabled scaler
         self.moved = 0.0  # norm of the last update in an autocast region
@@ -66,6 +67,9 @@ class Judge:
 
     def forward(self, module, training) -> None:
         """A forward pass of a watched model has run."""
+        if training and self.thrown:  # zero_grad at the start of a step throws away what the last step left
+            self.thrown.clear()
+            self.at_step = {id(optimizer): self.backwards for optimizer in self.watch.optimizer_objects}
         device = next((p.device.type for p in module.parameters()), "cpu")
         if not torch.is_autocast_enabled(device):
             self.region = "none"
@@ -82,15 +86,12 @@ class Judge:
         """An autocast region has ended."""
         self.region = "none"
 
-    def scaled_twice(self) -> None:
-        """scaler.scale was called on its own result."""
-        self.found("loss-scaled-twice", self.next_index(), "the gradients are too large by the scale.")
-
     def penalty(self) -> None:
         """backward begins on a loss with gradients of a scaled loss in it."""
-        scale = max(self.watch.current_scales(), default=1.0)
-        text = f"the penalty is computed from gradients that are {scale:g} times too large."
-        self.found("penalty-from-scaled-gradients", self.next_index(), text)
+        size, scale = self.raw
+        text = f"the penalty is computed from gradients of norm {size:.3g}; their true norm is {size / scale:.3g}."
+        how = "the norm of what torch.autograd.grad returned, and the same divided by the scale of the loss."
+        self.found("penalty-from-scaled-gradients", self.next_index(), text, size, size / scale, how)
 
     def backward(self, touched, found) -> None:
         """A backward pass has added its part to these entries; found: the scales of its loss."""
@@ -102,8 +103,7 @@ class Judge:
                 scale, scaler = next(iter(found))
                 entry.add(scale, self.epochs.get(scaler or id(self.watch.scaler), 0), scaler)
             else:
-                scalers = {name for _, name in found if name}
-                entry.add(None, 0, next(iter(scalers), None))
+                entry.add(None, self.epochs.get(id(self.watch.scaler), 0), None)
                 entry.mixed = "loss-not-scaled" if 1.0 in {scale for scale, _ in found} else ""
             if entry.mixed == "unscale-inside-accumulation":
                 self.mixed_at = self.next_index()
@@ -282,7 +282,8 @@ class Judge:
                 waiting = any(entry.fresh and self._scaled(entry) for entry in entries)
                 none = not self.updates and "_scale is None" in str(error)
                 name = "loss-not-scaled" if none else "update-before-step" if waiting else "update-twice"
-                self.found(name, index, stops)
+                if self.direct_at != self.watch.step:  # otherwise that is why no gradients were checked
+                    self.found(name, index, stops)
             if error is None:
                 self.epochs[id(scaler)] = self.epochs.get(id(scaler), 0) + 1
                 self.updates += scaler.is_enabled()
@@ -338,6 +339,8 @@ class Judge:
             if entry.mixed:
                 at = {"unscale-inside-accumulation": self.mixed_at, "update-inside-accumulation": self.update_at}
                 names.setdefault(entry.mixed, at.get(entry.mixed, index))
+            elif entry.unit is None:  # nothing is known
+                pass
             elif scaler is not None and entry.scalers - {id(scaler)}:
                 names.setdefault("two-scalers", index)
             elif scaler is not None and max(entry.epochs, default=epoch) < epoch:
@@ -345,18 +348,21 @@ class Judge:
                 names.setdefault("update-per-optimizer" if others else "update-before-step", self.update_at)
             elif scaler is not None and len(entry.epochs) > 1:
                 names.setdefault("update-inside-accumulation", self.update_at)
-            elif entry.unit is not None and not same(entry.unit / divisor, 1.0):
-                names.setdefault(self._by_factor(entry, optimizer, direct), index)
+            elif not same(entry.unit / divisor, 1.0):
+                names.setdefault(self._by_factor(entry, divisor, optimizer, direct), index)
             if entry.applied:
                 names.setdefault("zero-grad-missing", index)
         return list(names.items())
 
-    def _by_factor(self, entry, optimizer, direct) -> str:
+    def _by_factor(self, entry, divisor, optimizer, direct) -> str:
         if direct and entry.scalers:
+            self.direct_at = self.watch.step
             others = self.stepped_by_scaler - {id(optimizer)}
             return "optimizer-bypasses-scaler" if others else "direct-step"
-        if not direct and not entry.scalers and same(entry.unit, 1.0):
+        if not direct and not entry.scalers:
             return "loss-not-scaled"
+        if not direct and any(same(entry.unit / divisor, scale) for scale in self.watch.current_scales()):
+            return "loss-scaled-twice"
         return "wrong-units"
 
     def _prepare(self, optimizer, entries, names):

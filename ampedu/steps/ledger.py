@@ -58,14 +58,16 @@ class Entry:
             self.unit = self.truth = None
         else:
             if not same(unit, self.unit) and not self.mixed:
-                self.mixed = self._cause(unit, epoch)
+                self.mixed = self._cause(unit, epoch, scaler)
             self.truth = None if self.truth is None else self.truth + part / unit
         self.fresh += 1
         self.epochs.add(epoch)
         self.scalers |= {scaler} if scaler else set()
         self.keep()
 
-    def _cause(self, unit, epoch) -> str:
+    def _cause(self, unit, epoch, scaler) -> str:
+        if scaler and self.scalers - {scaler}:
+            return "two-scalers"
         if epoch not in self.epochs:
             return "update-inside-accumulation"
         # Only unscale_ turns a scaled contribution into one of factor 1.
@@ -97,8 +99,11 @@ class Ledger:
         """The entries of these parameters that are watched."""
         return [self.entries[id(param)] for param in params if id(param) in self.entries]
 
-    def changes(self):
-        """What happened to gradients without a call that is watched: "zero_grad", "backward", a factor, or "other"."""
+    def changes(self, on_clear) -> list:
+        """What happened to gradients without a call that is watched: "zero_grad", "backward", a factor, or "other".
+
+        on_clear: is called with entries that are about to be cleared.
+        """
         found = []
         for entry in self.entries.values():
             if not entry.differs():
@@ -106,10 +111,12 @@ class Ledger:
                 continue
             now = values(entry.param.grad)
             if now is None or (not now.any() and entry.grad is not None):
+                on_clear([entry])
                 entry.clear()
                 found.append("zero_grad")
-            elif entry.grad is None:
-                entry.fresh, entry.unit, entry.truth = 1, None, None
+            elif entry.grad is None or not entry.fresh:  # written by hand, or by a backward that is not watched
+                entry.clear()
+                entry.fresh = 1
                 found.append("backward")
             else:
                 found.append(self._rewritten(entry, now))

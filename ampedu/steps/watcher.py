@@ -33,7 +33,7 @@ class StepWatcher:
             raise TypeError(f"scaler must be a torch.amp.GradScaler, not {type(scaler).__name__}")
         self.scaler = scaler
         # Kept alive, so that no other object gets their ids.
-        self._model_objects, self._optimizer_objects = items(model), items(optimizers)
+        self.model_objects, self.optimizer_objects = items(model), items(optimizers)
         self._names = {id(p): name for module in items(model) for name, p in module.named_parameters()}
         self.events: list[Event] = []
         self.violations: list[Violation] = []
@@ -175,19 +175,21 @@ class StepWatcher:
         if result is None or not scaler.is_enabled():
             return
         roots = flat(args[1]) if len(args) > 1 else []
-        if any(root.grad_fn is not None and TAG in root.grad_fn.metadata for root in roots):
-            self._judge.scaled_twice()
-        tag(result, TAG, (scaler.get_scale(), id(scaler)))
+        tags = [root.grad_fn.metadata.get(TAG) for root in roots if root.grad_fn is not None]
+        already = max((found[0] for found in tags if found), default=1.0)  # scaled twice
+        tag(result, TAG, (scaler.get_scale() * already, id(scaler)))
 
     def _backward(self, args, kwargs):
         roots = flat(args[0] if args else kwargs.get("tensors", ()))
         starts = flat(kwargs.get("grad_tensors", args[1] if len(args) > 1 else ()))
         found = scales(roots, by_hand=self.current_scales())
-        if has_raw_gradient(roots) and self._judge.saw_raw:
+        if self._judge.raw and has_raw_gradient(roots):
             self._judge.penalty()
-        for start in starts:  # backward(gradient=scale)
-            if start is not None and start.numel() == 1 and float(start.detach()) in self.current_scales():
+        for start in starts:
+            if start.numel() == 1 and float(start.detach()) in self.current_scales():  # backward(gradient=scale)
                 found = {(scale * float(start.detach()), name) for scale, name in found}
+            elif not bool((start == 1).all()):
+                found = {(None, None)}
 
         def after(result, error):
             touched = self.ledger.of([entry.param for entry in self.ledger.entries.values() if entry.touched()])
@@ -201,8 +203,13 @@ class StepWatcher:
         found = {scale for scale, name in scales(roots) if name}
         if not kwargs.get("create_graph") or not found:
             return None
-        self._judge.saw_raw = True
-        return lambda result, error: tag(result or (), RAW, max(found))
+
+        def after(result, error):
+            if result is not None:
+                tag(result, RAW, max(found))
+                self._judge.raw = norm(flat(result)), max(found)
+
+        return after
 
     def _zero_grad(self, target, before):
         owner = parameters(target) if isinstance(target, torch.optim.Optimizer) else list(target.parameters())
@@ -245,7 +252,7 @@ class StepWatcher:
         if kind in ("scaler.scale", "autocast", "grad"):
             return []
         self._find_parameters()
-        changes = self.ledger.changes()
+        changes = self.ledger.changes(self._judge.cleared)
         starts = self._zero_grad_first() if kind == "zero_grad" or "zero_grad" in changes else False
         if self._closed and (kind in ("forward", "backward") or starts):
             self._closed = False
@@ -254,7 +261,7 @@ class StepWatcher:
         if "zero_grad" in changes:
             self.record("zero_grad", call="gradients cleared by hand")
         if "backward" in changes:
-            self.record("backward", call="gradients appeared")
+            self.record("backward", call="gradients written by hand", norm=self._all())
         factors = [change for change in changes if isinstance(change, float)]
         for scale in self.current_scales():
             if factors and same(factors[0] * scale, 1.0) and scale != 1.0:
@@ -276,9 +283,9 @@ class StepWatcher:
         return {scaler.get_scale() for scaler in self._scalers.values() if scaler.is_enabled()}
 
     def _find_parameters(self) -> None:
-        for optimizer in self._optimizer_objects:
+        for optimizer in self.optimizer_objects:
             self.ledger.watch(parameters(optimizer), self._names)
-        for model in self._model_objects:
+        for model in self.model_objects:
             self.ledger.watch(model.parameters(), self._names)
 
     def _owns(self, optimizer) -> bool:
