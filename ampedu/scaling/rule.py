@@ -2,6 +2,7 @@
 
 import ctypes
 import dataclasses
+import decimal
 import math
 import numbers
 import operator
@@ -12,6 +13,7 @@ import torch
 
 FLOAT32_MAX = torch.finfo(torch.float32).max
 CLEAN, INF = ".0", "x1"  # characters of a pattern: a step with finite gradients, a step with inf or NaN
+SIX_DIGITS = decimal.Context(prec=6, rounding=decimal.ROUND_HALF_UP)
 DONE = "step"  # what a Row's optimizer is called where there is none
 
 
@@ -162,13 +164,19 @@ def event(before: LossScale, after: LossScale, found_inf: bool, skip: str = "ste
 
 
 def number_text(scale: float) -> str:
-    """A scale as text: whole numbers below 2^24 in digits, other powers of two as 2^k, the rest with six digits."""
+    """A scale as text: whole numbers below 2^24 in digits, powers of two from there on or below 1/16 as 2^k.
+
+    The rest has six digits. loss_scale.js in ``static`` writes the same.
+    """
     if not math.isfinite(scale) or scale == 0:
         return f"{scale:g}"
     if scale == int(scale) and abs(scale) < 2**24:
         return str(int(scale))
     mantissa, exponent = math.frexp(scale)
-    return f"2^{exponent - 1}" if mantissa == 0.5 else f"{scale:.6g}"
+    if mantissa == 0.5 and not 1 / 16 <= scale < 1:
+        return f"2^{exponent - 1}"
+    # Halves go up, as in the browser.
+    return f"{float(SIX_DIGITS.create_decimal_from_float(scale)):g}"
 
 
 def pattern_of(pattern) -> list[bool]:

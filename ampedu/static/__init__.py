@@ -14,7 +14,7 @@ import re
 from importlib import resources
 from importlib.resources.abc import Traversable
 
-EXPLORERS = ("bit_explorer", "range_explorer")
+EXPLORERS = ("bit_explorer", "range_explorer", "scaler_simulator")
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+)\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
 # Comment lines and indentation: a fifth of the text, of no use in a stored output. No string here depends on them.

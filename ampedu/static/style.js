@@ -157,7 +157,23 @@ th[scope="row"] { color: var(--ink); font-size: 14px; }
 .slider output { min-width: 12em; font-weight: 600; }
 .add { display: flex; flex-wrap: wrap; gap: 8px; margin-top: 8px; align-items: center; }
 .add select { width: auto; height: 30px; }
+.title + .controls { margin-top: 10px; }
+.steps { display: grid; }
+.cell {
+  height: 30px; min-width: 0; padding: 0; border: 1px solid var(--line); border-radius: 4px; background: var(--soft);
+  cursor: pointer; font-size: 14px; line-height: 1; color: var(--muted);
+}
+.cell[aria-pressed="true"] { background: var(--danger); border-color: var(--danger); color: var(--paper); font-weight: 700; }
+.cell:hover, .cell[data-chosen] { border-color: var(--ink); box-shadow: 0 0 0 1px var(--ink); position: relative; }
+.controls .pattern { flex: 1 1 100%; margin-top: 10px; }
+.cross { color: var(--danger); font-weight: 700; }
+.scale-line { fill: none; stroke: var(--exponent-edge); stroke-width: 2.5; stroke-linejoin: round; }
+.skip, .skip-edge { fill: none; stroke: var(--danger); stroke-width: 2.5; stroke-linecap: round; }
+.skip-edge { stroke: var(--paper); stroke-width: 5.5; }
+.count { fill: var(--range); }
 @container (max-width: 620px) {
+  .steps { display: flex; flex-wrap: wrap; gap: 3px; margin: 12px 0 0 !important; }
+  .cell { width: 30px; height: 34px; }
   .compare thead { position: absolute; clip-path: inset(50%); width: 1px; height: 1px; overflow: hidden; }
   .compare, .compare caption, .compare tbody, .compare tr { display: block; }
   .compare td, .compare th[scope="row"] { display: block; }

@@ -1,4 +1,4 @@
-"""Interactive cells: a quiz, explorers of bits, ranges, updates, GPUs and operations, a figure with a slider.
+"""Interactive cells: a quiz, explorers of bits, ranges, updates, GPUs, operations and scales, a figure with a slider.
 
 Each call shows one output that holds the live widget and, for readers without a kernel, a static version of it.
 Without ipywidgets, or where it is broken, the static version is all there is. Nothing is returned.
@@ -11,5 +11,15 @@ from ampedu.widgets.gradients import gradient_range
 from ampedu.widgets.landing import update_explorer
 from ampedu.widgets.operation import op_explorer
 from ampedu.widgets.question import quiz
+from ampedu.widgets.scaler import scaler_simulator
 
-__all__ = ["bit_explorer", "gpu_explorer", "gradient_range", "op_explorer", "quiz", "slider", "update_explorer"]
+__all__ = [
+    "bit_explorer",
+    "gpu_explorer",
+    "gradient_range",
+    "op_explorer",
+    "quiz",
+    "scaler_simulator",
+    "slider",
+    "update_explorer",
+]

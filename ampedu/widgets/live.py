@@ -38,4 +38,17 @@ class RangeExplorer(Explorer):
     label = traitlets.Unicode("gradients").tag(sync=True)
 
 
-CLASSES = {"bit_explorer": BitExplorer, "range_explorer": RangeExplorer}
+class ScalerSimulator(Explorer):
+    """Traits: see ``static/scaler_simulator.js``; all of them follow what the learner does."""
+
+    _esm = static.module("scaler_simulator")
+    shows = ("pattern", "scale", "growth_interval")
+    pattern = traitlets.Unicode("").tag(sync=True)
+    scale = traitlets.Float(65536.0).tag(sync=True)
+    growth_tracker = traitlets.Int(0).tag(sync=True)
+    growth_factor = traitlets.Float(2.0).tag(sync=True)
+    backoff_factor = traitlets.Float(0.5).tag(sync=True)
+    growth_interval = traitlets.Int(2000).tag(sync=True)
+
+
+CLASSES = {"bit_explorer": BitExplorer, "range_explorer": RangeExplorer, "scaler_simulator": ScalerSimulator}
