@@ -111,6 +111,10 @@ def collect(source, roster=None, labs=()) -> Collected:
         if row is not None:
             item = replace(item, student_id=row["student_id"], name=shown(row.get("name") or item.name))
         submissions.append(item)
+    with_notebook = {item.student_id for item in submissions if not item.problem}
+    extra = [item for item in submissions if item.problem and item.student_id in with_notebook]
+    rejected += [{"file": item.shown, "reason": "It is not a notebook (.ipynb)."} for item in extra]
+    submissions = [item for item in submissions if item not in extra]
     names = {row["student_id"]: shown(row.get("name") or "") for row in people}
     return Collected(sorted(_distinct(submissions), key=lambda s: (s.student_id, s.attempt, s.shown)), rejected, names)
 

@@ -162,6 +162,8 @@ def serve(control: socket.socket) -> None:
     gc.collect()
     gc.freeze()
     shared = cleaning.shared_mappings() if sandboxed else []
+    if sandboxed:
+        cleaning.wipe({})  # importing torch leaves an empty folder there
     _write(control, {"ready": not shared, "shared": shared, "pid": os.getpid(), "uid": os.getuid()})
     while True:
         _, fds, _, _ = socket.recv_fds(control, 1, 2)

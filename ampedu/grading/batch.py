@@ -1,0 +1,252 @@
+"""A whole batch: collect, prove that grading works here, grade, write. ``grade`` is what the command line calls."""
+
+import contextlib
+import dataclasses
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ampedu.exercises import of_stem
+from ampedu.grading import canaries, course, expected, ingest, results, secret, selftest, similar, slot
+from ampedu.grading.pool import Pool, default_jobs, local
+from ampedu.grading.results import Canary, ExerciseInfo, LabResult, Run, StudentResult
+
+TIMEOUT, MEMORY_GIB = 180.0, 4.0
+
+
+class GradingError(RuntimeError):
+    """The batch cannot be graded; the text says why and what to do. No result was written because of it."""
+
+
+def grade(
+    lab, submissions, out, *, secret_file=None, roster=None, jobs=None, sandbox="auto", timeout=TIMEOUT,
+    memory=MEMORY_GIB, checkout=None, progress=None, executor=local,
+) -> Run:  # fmt: skip
+    """Grade submissions and write OUT/run.json and OUT/results/ID.json; what did not change is taken over.
+
+    lab: "01", a stem, or "all". submissions: a folder, a zip, or one notebook. secret_file: by default the user's own,
+    made at first use. roster: a CSV file. jobs: processes. sandbox: "auto", "bwrap" or "none". timeout: seconds for a
+    submission. memory: GiB for it. checkout: the course's repository. progress(done, total, Graded or None) is called
+    after each step. executor: see pool.local. Raises GradingError and the errors of course, ingest, secret, sandbox.
+    """
+    started, began = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
+    root = course.find(checkout)
+    labs = course.labs(root, lab)
+    out, submissions = Path(out), Path(submissions)
+    _check_out(out, submissions, labs)
+    collected = ingest.collect(submissions, roster, [item.stem for item in labs])
+    key_file = Path(secret_file) if secret_file else secret.default_path()
+    if not secret_file and not key_file.exists():
+        secret.make(key_file)
+    key = secret.read(key_file)
+    hidden = [*course.answer_keys(root), key_file, submissions, out, *([Path(roster)] if roster else [])]
+    kind = selftest.choose(sandbox, hidden)
+    settings = slot.Settings(kind, key, secret.secret_id(key), float(timeout), int(memory * 2**30))
+    jobs = max(1, int(jobs or default_jobs()))
+    pool = Pool(lambda count: executor(count, slot.configure, settings), jobs)
+    try:
+        with _locked(out):
+            proofs = _prove(pool, labs, root, key, hidden, kind)
+            graded = _grade_all(pool, out, collected, labs, settings, progress)
+            run = _write(out, labs, collected, graded, proofs, settings, {
+                "lab": str(lab), "jobs": jobs, "timeout": float(timeout), "memory": float(memory), "sandbox": sandbox,
+                "roster": str(roster) if roster else None, "secret_file": str(key_file),
+            }, submissions, began, started)  # fmt: skip
+    finally:
+        pool.stop()
+    return run
+
+
+def regrade(out, **changes) -> Run:
+    """Grade the submissions of a finished run again, with its options; ``changes`` override them."""
+    try:
+        run = results.read(Path(out) / "run.json", Run)
+    except FileNotFoundError:
+        raise GradingError(f"{out} holds no finished run. Start it: ampedu grade run LAB SUBMISSIONS -o {out}") from None
+    names = ("roster", "jobs", "timeout", "memory", "sandbox", "secret_file")
+    options = {name: run.options[name] for name in names} | {k: v for k, v in changes.items() if v is not None}
+    return grade(run.options["lab"], run.submissions, out, **options)
+
+
+def _check_out(out, submissions, labs):
+    if out.exists() and not out.is_dir():
+        raise GradingError(f"{out} is a file. Name a folder.")
+    inside, source = out.resolve(), submissions.resolve()
+    if inside == source or source in inside.parents or inside in source.parents:
+        raise GradingError(f"{out} and {submissions} must not lie in each other. Name another folder with -o.")
+    if out.is_dir() and any(out.iterdir()) and not ((out / "run.json").exists() or (out / "results").is_dir()):
+        raise GradingError(f"{out} is not empty and holds no results. Name a new folder with -o.")
+    if (out / "run.json").exists():
+        before = results.read(out / "run.json", Run).labs
+        if before != [lab.stem for lab in labs]:
+            raise GradingError(f"{out} holds results of {', '.join(before)}. Name another folder with -o.")
+
+
+@contextlib.contextmanager
+def _locked(out):
+    """One batch at a time writes into a folder."""
+    import fcntl
+
+    (out / "results").mkdir(parents=True, exist_ok=True)
+    with open(out / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise GradingError(f"another run is writing to {out}. Wait for it, or name another folder.") from None
+        yield
+    (out / ".lock").unlink(missing_ok=True)
+
+
+def _old(out, id):
+    try:
+        return results.read(results.result_path(out, id), StudentResult).labs
+    except (FileNotFoundError, results.ResultDamaged):
+        return []
+
+
+def _prove(pool, labs, root, key, hidden, kind) -> list[Canary]:
+    """The sandbox keeps its promises, and known submissions get known points. Raises GradingError."""
+    if kind == "bwrap":
+        ((_, seen),) = pool.each(slot.probe, [(labs[0].stem, selftest.source(hidden))])
+        failed = [row for row in selftest.rows(_value(seen)) if not row.ok]
+        if failed:
+            text = "; ".join(f"{row.name}: {row.text}" for row in failed)
+            raise GradingError(f"the sandbox does not protect this machine: {text}. See ampedu doctor --grading.")
+    for lab in labs:
+        if expected.load(lab, key) is None:
+            ids = [ex.id for ex in of_stem(lab.stem)]
+            items = {}
+            for index, item in pool.each(slot.expect, [(lab, id) for id in ids]):
+                items[ids[index]] = _value(item)
+            expected.save(lab, key, {id: items[id] for id in ids})
+    proofs = []
+    for lab in labs:
+        chosen = canaries.submissions(lab, root)
+        try:
+            for index, item in pool.each(slot.grade, [(birds[2], [lab], []) for birds in chosen]):
+                name, points, _ = chosen[index]
+                found = _value(item).result
+                proofs.append(Canary(lab.stem, name, points, found.score, found.status))
+                if found.score != points:
+                    raise GradingError(_surprise(lab, name, points, found))
+        finally:
+            Path(chosen[-1][2].path).unlink(missing_ok=True)
+    return sorted(proofs, key=lambda proof: (proof.lab, proof.name))
+
+
+def _value(item):
+    if isinstance(item, Exception):
+        raise GradingError(str(item)) from item
+    return item
+
+
+def _surprise(lab, name, points, found):
+    bad = [item for item in found.exercises if (item.points or 0) != (item.max_points if points else 0)]
+    why = f" {bad[0].id}: {bad[0].message or bad[0].error}" if bad else f" {found.reason}"
+    return (
+        f"before the batch, the {name} notebook of {lab.stem} got {found.score} points instead of {points}, "
+        f"so grading here cannot be trusted and was not started.{why}"
+    )
+
+
+def _grade_all(pool, out, collected, labs, settings, progress):
+    """Grade, and keep each student's results as soon as they are there: after an interruption they are taken over."""
+    submissions = collected.submissions
+    old = {id: _old(out, id) for id in {item.student_id for item in submissions}}
+    waiting = Counter(item.student_id for item in submissions)
+    total, graded = len(submissions), []
+    if progress:
+        progress(0, total, None)
+    for index, item in pool.each(slot.grade, [(item, labs, old[item.student_id]) for item in submissions]):
+        if isinstance(item, Exception):
+            item = _lost(submissions[index], labs, item)
+        graded.append(item)
+        id = item.submission.student_id
+        waiting[id] -= 1
+        if not waiting[id]:
+            own = [other for other in graded if other.submission.student_id == id]
+            (student,) = _students(labs, dataclasses.replace(collected, names={}), own, settings)
+            results.write(results.result_path(out, id), student)
+        if progress:
+            progress(len(graded), total, item)
+    return graded
+
+
+def _lost(submission, labs, error):
+    lab = slot.named(submission, labs).stem
+    most = sum(ex.points for ex in of_stem(lab))
+    reason = f"Could not be graded for a reason that is not the student's ({type(error).__name__}: {error})."
+    return slot.Graded(submission, lab, LabResult(lab, "infra", None, most, reason=ingest.shown(reason, 400),
+                                                  file=submission.shown, late=submission.late), {}, False)  # fmt: skip
+
+
+def _write(out, labs, collected, graded, proofs, settings, options, submissions, began, started) -> Run:
+    students = _students(labs, collected, graded, settings)
+    for student in students:
+        results.write(results.result_path(out, student.student_id), student)
+    known = {student.student_id for student in students}
+    for path in (out / "results").glob("*.json"):
+        if path.stem not in known:
+            path.unlink()  # of a submission that is not there any more
+    solutions = {id: tree for lab in labs for id, tree in similar.published(lab).items()}
+    idle = {
+        (student.student_id, item.id)
+        for student in students for lab in student.labs for item in lab.exercises
+        if item.verdict in ("not started", "missing")
+    }  # fmt: skip
+    reused = sum(item.reused for item in graded)
+    run = Run(
+        labs=[lab.stem for lab in labs],
+        exercises=[
+            ExerciseInfo(ex.id, lab.stem, ex.answer, ex.title, ex.points) for lab in labs for ex in of_stem(lab.stem)
+        ],
+        students=[student.student_id for student in students],
+        rejected=collected.rejected,
+        counts=dict(sorted(Counter(lab.status for student in students for lab in student.labs).items())),
+        equal=similar.groups(graded, solutions, idle),
+        canaries=proofs,
+        secret_id=settings.secret_id,
+        versions=expected.versions(),
+        sandbox=settings.kind,
+        options=options,
+        submissions=str(submissions.resolve()),
+        started_at=began,
+        seconds=round(time.monotonic() - started, 2),
+        regraded=len(graded) - reused,
+        reused=reused,
+    )
+    results.write(out / "run.json", run)
+    return run
+
+
+def _students(labs, collected, graded, settings) -> list[StudentResult]:
+    """One record for each student: of several notebooks for a lab one counts, and what is absent is said."""
+    names, handed_in = dict(collected.names), {}
+    for item in graded:
+        id = item.submission.student_id
+        names[id] = names.get(id) or item.submission.name
+        handed_in.setdefault((id, item.lab), []).append(item)
+    return [
+        StudentResult(
+            id, names[id], [_of_lab(lab.stem, handed_in.get((id, lab.stem), [])) for lab in labs],
+            settings.secret_id, expected.versions(),
+        )
+        for id in sorted(names)
+    ]  # fmt: skip
+
+
+def _of_lab(stem, items) -> LabResult:
+    if not items:
+        return LabResult(stem, "absent", None, sum(ex.points for ex in of_stem(stem)), reason="Nothing was handed in.")
+    items = sorted(items, key=_preference)
+    best = items[-1].result
+    if len(items) > 1:
+        text = f"{len(items)} files were handed in for this lab. The one that counts is {best.file}."
+        best = dataclasses.replace(best, notes=[*best.notes, text])
+    return best
+
+
+def _preference(item):
+    """The later attempt counts; before that, what can be read, and what has more answers."""
+    return item.result.status != "unreadable", item.submission.attempt, len(item.trees), item.submission.shown
