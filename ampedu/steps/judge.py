@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ampedu.steps.effect import HOW, distance, parameters, right_update, weights
+from ampedu.steps.clips import Clips
+from ampedu.steps.effect import Measure, parameters
 from ampedu.steps.ledger import norm, same
 from ampedu.steps.records import Violation
 
@@ -25,8 +26,7 @@ class Judge:
         self.windows: dict[int, Window] = {}
         self.epochs = {}  # by id of a scaler: number of its updates
         self.raw = None  # norm of the gradients of a scaled loss that were asked for with a graph, and the scale
-        self.clips = []  # since the step began: (function, ids of parameters, arguments)
-        self.early_clips = []  # (event index, ids of parameters): of scaled gradients
+        self.clips = Clips(watch, self)
         self.pending = {}  # of the scaler.step that is running: id of the optimizer to what is measured
         self.thrown = {}  # id of a parameter to (event index, gradient) that zero_grad threw away
         self.backwards = 0  # number of backward passes
@@ -37,6 +37,7 @@ class Judge:
         self.update_at = 0  # index of the last update
         self.updates = 0
         self.stepped_by_scaler = set()
+        self.stepped = set()  # ids of optimizers, in this step
         self.region = "none"  # "forward": a forward pass ran in the autocast region; "stepped": then a step
         self.reached = False  # the scaler.step that is running has called the optimizer
         self.direct_at = None  # last step in which scaled gradients were used directly
@@ -46,7 +47,7 @@ class Judge:
 
     # ---- naming
 
-    def found(self, name, index, consequence="", actual=None, correct=None, how="") -> None:
+    def found(self, name, index, consequence="", **measured) -> Violation:
         """Add a violation, or count it once more; numbers fill in what an earlier one left open."""
         watch = self.watch
         for known in watch.violations:
@@ -56,8 +57,11 @@ class Judge:
         else:
             known = Violation(name, watch.step, index, consequence)
             watch.violations.append(known)
-        if known.actual is None and actual is not None:
-            known.actual, known.correct, known.how, known.consequence = actual, correct, how, consequence
+        if known.actual is None and measured:
+            known.consequence = consequence
+            for name, value in measured.items():
+                setattr(known, name, value)
+        return known
 
     def next_index(self) -> int:
         """Index of the event that the running call will be."""
@@ -91,7 +95,8 @@ class Judge:
         size, scale = self.raw
         text = f"the penalty is computed from gradients of norm {size:.3g}; their true norm is {size / scale:.3g}."
         how = "the norm of what torch.autograd.grad returned, and the same divided by the scale of the loss."
-        self.found("penalty-from-scaled-gradients", self.next_index(), text, size, size / scale, how)
+        measured = {"actual": size, "correct": size / scale, "how": how}
+        self.found("penalty-from-scaled-gradients", self.next_index(), text, **measured)
 
     def backward(self, touched, found) -> None:
         """A backward pass has added its part to these entries; found: the scales of its loss."""
@@ -121,52 +126,6 @@ class Judge:
             if entry.fresh and not entry.applied:
                 self.thrown[id(entry.param)] = (self.next_index(), entry.grad)
 
-    # ---- clip
-
-    def clip(self, name, original, args, kwargs):
-        """A clip function of torch is called."""
-        params = args[0] if args else kwargs.get("parameters", ())
-        params = [params] if isinstance(params, torch.Tensor) else list(params)
-        entries = self.watch.ledger.of(params)
-        rest = list(args[1:])
-        options = {key: value for key, value in kwargs.items() if key != "parameters"}
-        early = [entry for entry in entries if self._scaled(entry)]
-        if name == "clip_grads_with_norm_":
-            self._foreign_norm(entries, rest, options)
-        index = self.next_index()
-
-        def after(result, error):
-            for entry in entries:
-                entry.keep()
-            self.watch.record("clip", call=name, norm=norm(entry.grad for entry in entries), error=error)
-            if error is None and name != "clip_grads_with_norm_":  # its norm is a number of the wrong gradients
-                self.clips.append((original, [id(entry.param) for entry in entries], rest, options))
-            if early:
-                self.early_clips.append((index, {id(entry.param) for entry in early}))
-
-        return after
-
-    def _scaled(self, entry) -> bool:
-        return entry.unit is not None and bool(entry.scalers) and not same(entry.unit, 1.0)
-
-    def _foreign_norm(self, entries, rest, options) -> None:
-        total = options.get("total_norm", rest[1] if len(rest) > 1 else None)
-        maximum = options.get("max_norm", rest[0] if rest else None)
-        grads = [entry.param.grad for entry in entries if entry.param.grad is not None]
-        if total is None or maximum is None or not grads or any(self._scaled(entry) for entry in entries):
-            return
-        total, maximum = float(total), float(maximum)
-        largest = max(float(grad.detach().abs().max()) for grad in grads)
-        for scale in self.watch.current_scales():
-            for now in (norm(grads), largest):
-                if scale != 1.0 and now and same(total, now * scale):
-                    text = (
-                        f"the norm passed is {total:.3g}, the gradients' is {now:.3g}: the clip leaves "
-                        f"{now * min(1, maximum / total):.2g}; it should have left {min(now, maximum):.2g}."
-                    )
-                    self.found("clip-by-scaled-norm", self.next_index(), text)
-                    return
-
     # ---- the scaler
 
     def window(self, scaler, optimizer) -> Window:
@@ -178,8 +137,7 @@ class Judge:
         entries = self.watch.ledger.of(parameters(optimizer))
         window = self.window(scaler, optimizer)
         scale = scaler.get_scale()
-        if scaler.is_enabled() and not inner:
-            self._check_unscale(scaler, window, entries)
+        refused = self._refused(window) if scaler.is_enabled() and not inner else None
 
         def after(result, error):
             if error is None and scaler.is_enabled():
@@ -192,25 +150,26 @@ class Judge:
             if not inner:
                 grads = norm(entry.grad for entry in entries)
                 self.watch.record("unscale_", self._name(optimizer), "scaler.unscale_", grads, error=error)
-            if error is not None:
+            if error is not None and refused:
+                refused.consequence = _stops(error)
+            elif error is not None and not inner:
                 self._raised(error, optimizer, entries)
 
         return after
 
-    def _check_unscale(self, scaler, window, entries) -> None:
-        index = self.next_index()
-        stops = "torch raises RuntimeError here, and the loop stops."
+    def _refused(self, window) -> Violation | None:
+        """What is wrong with an unscale_ that torch is going to refuse."""
         if window.stepped:
-            late = "missing-update" if window.backward_since else "unscale-after-step"
-            self.found(late, index, stops)
-        elif window.unscaled:
-            again = "unscale-inside-accumulation" if window.backward_since else "unscale-twice"
-            self.found(again, index, stops)
+            return self.found("missing-update" if window.backward_since else "unscale-after-step", self.next_index())
+        if window.unscaled:
+            late = window.backward_since
+            return self.found("unscale-inside-accumulation" if late else "unscale-twice", self.next_index())
+        return None
 
     def _raised(self, error, optimizer, entries) -> None:
         """torch has refused a call of the scaler; the message is torch's."""
         text, index = str(error), len(self.watch.events) - 1
-        stops = f"torch raises {type(error).__name__}: {text}"
+        stops = _stops(error)
         if "FP16 gradients" in text:
             half = [entry.name for entry in entries if entry.param.dtype == torch.float16]
             self.found("fp16-parameters", index, f"{stops} First of {len(half)}: {half[0] if half else '?'}.")
@@ -239,13 +198,12 @@ class Judge:
         entries = self.watch.ledger.of(parameters(optimizer))
         window, index = self.window(scaler, optimizer), self.next_index()
         enabled = scaler.is_enabled()
-        if enabled and window.stepped:
-            self.found("missing-update", index, "torch raises RuntimeError here, and the loop stops.")
+        refused = self.found("missing-update", index) if enabled and window.stepped else None
         divisor = 1.0 if window.unscaled or not enabled else scaler.get_scale()
         names = self._wrong(entries, divisor, scaler if enabled else None, optimizer)
         if not names and any(entry.grad is not None for entry in entries):
             names = self._nothing(optimizer, entries)
-        measure = self._prepare(optimizer, entries, names)
+        measure = self._prepare(optimizer, names)
         self.reached = False
         size = norm(entry.grad for entry in entries)
 
@@ -253,13 +211,14 @@ class Judge:
             skipped = error is None and not self.reached
             self.watch.record("step", self._name(optimizer), "scaler.step", size, skipped, error=error)
             if error is not None:
-                self._raised(error, optimizer, entries)
+                if refused:
+                    refused.consequence = _stops(error)
+                else:
+                    self._raised(error, optimizer, entries)
                 return
             window.stepped, window.backward_since = True, False
             self.stepped_by_scaler.add(id(optimizer))
             self._finish(optimizer, entries, measure, skipped)
-            if not enabled:
-                self.watch.close_step()
 
         return after
 
@@ -278,8 +237,8 @@ class Judge:
         def after(result, error):
             self.watch.record("update", call="scaler.update", error=error)
             if error is not None and not checked and not given:
-                stops = f"torch raises {type(error).__name__}: {error}"
-                waiting = any(entry.fresh and self._scaled(entry) for entry in entries)
+                stops = _stops(error)
+                waiting = any(entry.fresh and entry.scaled for entry in entries)
                 none = not self.updates and "_scale is None" in str(error)
                 name = "loss-not-scaled" if none else "update-before-step" if waiting else "update-twice"
                 if self.direct_at != self.watch.step:  # otherwise that is why no gradients were checked
@@ -302,7 +261,7 @@ class Judge:
         if not closure and not names:
             names = self._nothing(optimizer, entries)
         size = norm(entry.grad for entry in entries)
-        self.pending[id(optimizer)] = (self._prepare(optimizer, entries, names), entries, size, closure)
+        self.pending[id(optimizer)] = (self._prepare(optimizer, names), entries, size, closure)
 
     def direct_step_ended(self, optimizer) -> None:
         """optimizer.step has run."""
@@ -312,8 +271,6 @@ class Judge:
                 self.found(name, index, "the closure scales the loss, and nothing divides the gradients by the scale.")
         self.watch.record("step", self._name(optimizer), "optimizer.step", size)
         self._finish(optimizer, entries, measure, skipped=False)
-        if not self.stepped_by_scaler:
-            self.watch.close_step()
 
     def _nothing(self, optimizer, entries):
         index = self.next_index()
@@ -333,8 +290,8 @@ class Judge:
         keys = {id(entry.param) for entry in fresh}
         epoch = self.epochs.get(id(scaler), 0)
         if scaler is not None:
-            early = [at for at, clipped in self.early_clips if clipped & keys]
-            names |= {"clip-before-unscale": early[0]} if early else {}
+            early = self.clips.first_early(keys)
+            names |= {"clip-before-unscale": early} if early is not None else {}
         for entry in fresh:
             if entry.mixed:
                 at = {"unscale-inside-accumulation": self.mixed_at, "update-inside-accumulation": self.update_at}
@@ -365,51 +322,39 @@ class Judge:
             return "loss-scaled-twice"
         return "wrong-units"
 
-    def _prepare(self, optimizer, entries, names):
-        """What is measured of a step that breaks a rule: the weights before it, and the right update."""
+    def _prepare(self, optimizer, names) -> Measure | None:
+        """What is measured of a step that breaks rules, or that may leave stale casts."""
         known = {violation.id for violation in self.watch.violations if violation.actual is not None}
-        if all(name in known for name, _ in names):  # measured already
-            return names, weights(optimizer) if names or self.region == "forward" else None, None
-        entries = list(self.watch.ledger.entries.values())
-        return names, weights(optimizer), right_update(optimizer, entries, self.clips)
+        if any(name not in known for name, _ in names):
+            return Measure(optimizer, names, self.watch.ledger.entries.values(), self.clips.calls)
+        return Measure(optimizer, names) if names or self.region == "forward" else None
 
     def _finish(self, optimizer, entries, measure, skipped) -> None:
         """After a step: what it did, and what is in the gradients now."""
         self.attempts.append((id(optimizer), skipped))
-        names, before, right = measure or ([], None, None)
-        actual = None if before is None else distance(before, parameters(optimizer))
-        for name, index in names:
-            self.found(name, index, *self._consequence(name, entries, actual, right, skipped))
-        if self.region == "forward" and actual:
-            self.region, self.moved = "stepped", actual
+        if measure:
+            thrown = norm(grad for _, grad in self._thrown(entries))
+            for name, index, text, numbers in measure.results(thrown, skipped):
+                self.found(name, index, text, **numbers)
+            if self.region == "forward" and measure.moved:
+                self.region, self.moved = "stepped", measure.moved
         if id(optimizer) in self.early_schedule:
             index, old, new = self.early_schedule.pop(id(optimizer))
             self.found("scheduler-before-step", index, f"this step used the learning rate {new:g} instead of {old:g}.")
         keys = {id(entry.param) for entry in entries}
-        self.early_clips = [clip for clip in self.early_clips if not clip[1] & keys]
+        self.clips.used(keys)
         self.at_step[id(optimizer)] = self.backwards
         for entry in entries:
             self.thrown.pop(id(entry.param), None)
             entry.use()
-
-    def _consequence(self, name, entries, actual, right, skipped):
-        if skipped:
-            return ("the step was skipped, because gradients are not finite.",)
-        if name in ("zero-grad-before-step", "step-before-backward"):
-            thrown = norm(grad for _, grad in self._thrown(entries))
-            lost = f"a gradient of norm {thrown:.3g} is lost; " if thrown is not None else ""
-            text = f"{lost}the step changed the weights by {actual:.3g}."
-            return text, actual, None, "the norm of the change of the weights."
-        if right is None:
-            return (f"this update has norm {actual:.3g}.",)
-        how = HOW.format(clips=", then clipped as in the loop" if self.clips else "")
-        text = f"this update has norm {actual:.2g}; it would have been {right:.2g}"
-        text += ": no difference in this step." if same(actual, right) else "."
-        return text, actual, right, how
+        self.stepped.add(id(optimizer))
+        if self.stepped >= set(self.watch.optimizers):
+            self.watch.close_step()
 
     def new_step(self) -> None:
         """A new step begins."""
-        self.clips = []
+        self.clips.calls = []
+        self.stepped = set()
 
     # ---- scheduler and the end
 
@@ -448,6 +393,11 @@ class Judge:
 
     def _name(self, optimizer) -> str:
         return self.watch.optimizers.get(id(optimizer), type(optimizer).__name__)
+
+
+def _stops(error) -> str:
+    """torch's own words."""
+    return f"torch raises {type(error).__name__}: {error}"
 
 
 def _rates(optimizer):

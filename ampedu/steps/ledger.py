@@ -31,6 +31,11 @@ class Entry:
         self.fresh = 0  # backward passes since it was cleared or used
         self.applied = False  # a step has used what is in it
 
+    @property
+    def scaled(self) -> bool:
+        """Whether the gradient surely is multiplied by a scaler's scale."""
+        return self.unit is not None and bool(self.scalers) and not same(self.unit, 1.0)
+
     def keep(self) -> None:
         """Remember the gradient as it is now."""
         self.grad, self.changed = values(self.param.grad), version(self.param.grad)

@@ -142,8 +142,9 @@ class Event:
 class Violation:
     """One thing that is wrong with the order of calls, at its first occurrence.
 
-    actual, correct: norms of the update that was made and of the update that the right order makes, both measured;
-    None where nothing was to be compared. how: what exactly was computed.
+    actual, correct: norms of the update that was made and of the update that the right order makes, both measured, and
+    off, the norm of their difference over that of the right one; None where nothing was to be compared. For a penalty:
+    norms of the gradients in it. how: what exactly was computed.
     """
 
     id: str
@@ -152,6 +153,7 @@ class Violation:
     consequence: str = ""
     actual: float | None = None
     correct: float | None = None
+    off: float | None = None
     how: str = ""
     times: int = 1  # how often it occurred
 

@@ -150,7 +150,7 @@ class StepWatcher:
         if family == "zero_grad":
             return self._zero_grad(target, before)
         if family == "clip":
-            return self._judge.clip(name, original, args, kwargs)
+            return self._judge.clips.clip(name, original, args, kwargs)
         if family == "scheduler":
             return self._scheduler(target)
         if family == "autocast":

@@ -587,7 +587,7 @@ def scaler_for_a_missing_gpu(watch):
     with watch(model, optimizer, scale):
         for x, y in batches():
             optimizer.zero_grad()
-            scale.scale(half(model, x, y) * 1e-6).backward()
+            scale.scale(half(model, x, y) * 1e-9).backward()
             scale.step(optimizer)
             scale.update()
 
