@@ -66,14 +66,14 @@ class GradientRange:
     away. parameters: {name: list of what .grad held after each backward pass}, scaled as the loss was. activations:
     {module name: list of the gradients of the tensors that the module returned, those in tuples, lists, dictionaries
     and dataclasses as well}, in the dtype in which they flow; "" is the model itself. A tensor that a parent only
-    passes on counts for the module that made it. Each is a copy: use it for one step, not for an epoch. Neither the
-    forward nor the backward pass computes anything else than without it, and modules that work in place are fine.
+    passes on counts for the module that made it. Each is a copy: use it for one step, not for an epoch. model: as given.
+    Neither pass computes anything else than without it, and modules that work in place are fine.
     """
 
     def __init__(self, model: torch.nn.Module):
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"GradientRange takes a torch.nn.Module, not {type(model).__name__}")
-        self._model = model
+        self.model = model
         self._handles: list = []
         self.parameters: dict[str, list[torch.Tensor]] = {}
         self.activations: dict[str, list[torch.Tensor]] = {}
@@ -81,9 +81,9 @@ class GradientRange:
     def __enter__(self) -> "GradientRange":
         if self._handles:
             raise RuntimeError("this GradientRange is collecting already: make a second one")
-        for name, module in self._model.named_modules():
+        for name, module in self.model.named_modules():
             self._handles.append(module.register_forward_hook(self._follow(name)))
-        for name, parameter in self._model.named_parameters():
+        for name, parameter in self.model.named_parameters():
             if parameter.requires_grad:
                 self._handles.append(parameter.register_post_accumulate_grad_hook(self._keep_grad(name)))
         return self
@@ -93,8 +93,8 @@ class GradientRange:
             handle.remove()
         self._handles = []
         # Backward finds the last layer first.
-        self.activations = _ordered(self.activations, self._model.named_modules())
-        self.parameters = _ordered(self.parameters, self._model.named_parameters())
+        self.activations = _ordered(self.activations, self.model.named_modules())
+        self.parameters = _ordered(self.parameters, self.model.named_parameters())
 
     def tensors(self, of: str | None = None) -> list[torch.Tensor]:
         """All gradients of ``of``, "parameters" or "activations"; without it those of both."""

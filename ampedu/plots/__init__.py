@@ -1,6 +1,7 @@
 """Figures of the course. Each function returns a Picture: a matplotlib figure with alt text that displays itself."""
 
 from ampedu.plots.drawing import Picture, picture
+from ampedu.plots.gradients import gradient_histogram, gradient_layers
 from ampedu.plots.images import images
 from ampedu.plots.layout import bit_layout
 from ampedu.plots.line import number_line
@@ -20,6 +21,8 @@ __all__ = [
     "bit_layout",
     "curves",
     "density",
+    "gradient_histogram",
+    "gradient_layers",
     "images",
     "landing",
     "landing_zones",
