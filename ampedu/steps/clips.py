@@ -20,6 +20,8 @@ class Clips:
         params = args[0] if args else kwargs.get("parameters", ())
         params = [params] if isinstance(params, torch.Tensor) else list(params)
         entries = self.watch.ledger.of(params)
+        if not entries:
+            return None
         rest = list(args[1:])
         options = {key: value for key, value in kwargs.items() if key != "parameters"}
         early = {id(entry.param) for entry in entries if entry.scaled}

@@ -193,8 +193,9 @@ class StepWatcher:
 
         def after(result, error):
             touched = self.ledger.of([entry.param for entry in self.ledger.entries.values() if entry.touched()])
-            self._judge.backward(touched, found)
-            self.record("backward", norm=norm(entry.grad for entry in touched), error=error)
+            if touched or error is not None:  # otherwise it is about other parameters
+                self._judge.backward(touched, found)
+                self.record("backward", norm=norm(entry.grad for entry in touched), error=error)
 
         return after
 
