@@ -66,7 +66,7 @@ class GradientRange:
     away. parameters: {name: list of what .grad held after each backward pass}, scaled as the loss was. activations:
     {module name: list of the gradients of the tensors that the module returned, those in tuples, lists, dictionaries
     and dataclasses as well}, in the dtype in which they flow; "" is the model itself. A tensor that a parent only
-    passes on counts for the module that made it. Each is a copy: use it for one step, not for an epoch. model: as given.
+    passes on counts for the module that made it. Each is a copy: use it for a step, not for an epoch. model: as given.
     Neither pass computes anything else than without it, and modules that work in place are fine.
     """
 
