@@ -1,4 +1,4 @@
-"""The command line: ``ampedu doctor | exercises | progress | reset``. ``--help`` does not load torch."""
+"""The command line: ``ampedu doctor | exercises | grade | progress | reset``. ``--help`` does not load torch."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import os
 import sys
 
 from ampedu import __version__
+from ampedu.grading import command
 
-COMMANDS = ("doctor", "exercises", "progress", "reset")
+COMMANDS = ("doctor", "exercises", "grade", "progress", "reset")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -19,7 +20,9 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
     doctor = commands.add_parser("doctor", help="what this machine can do, what is wrong, and the cure")
     doctor.add_argument("--json", action="store_true", help="the same as JSON")
+    doctor.add_argument("--grading", action="store_true", help="instead: does the sandbox for grading hold?")
     commands.add_parser("exercises", help="all exercises: points, minutes, difficulty, claims they settle")
+    command.add(commands)
     progress = commands.add_parser("progress", help="what you have passed and answered")
     progress.add_argument("--export", metavar="FILE", help="write it to a file, e.g. for your instructor")
     reset = commands.add_parser("reset", help="restore a lab in work/; your version is kept beside it")
@@ -41,7 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.command is None:
         top.print_help()
         return 0
-    run = {"doctor": _doctor, "exercises": _exercises, "progress": _progress, "reset": _reset}[options.command]
+    runs = {"doctor": _doctor, "exercises": _exercises, "grade": _grade, "progress": _progress, "reset": _reset}
+    run = runs[options.command]
     try:
         status = run(options)
         sys.stdout.flush()
@@ -55,7 +59,13 @@ def main(arguments: list[str] | None = None) -> int:
 def _doctor(options: argparse.Namespace) -> int:
     from ampedu import doctor
 
+    if options.grading:
+        return command.doctor()
     return doctor.main(options.json)
+
+
+def _grade(options: argparse.Namespace) -> int:
+    return command.main(options)
 
 
 def _exercises(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Grading: from a folder of notebooks to results. ``from ampedu.grading import grade``; importing this loads no torch."""
+"""Grading: from a folder of notebooks to results. ``from ampedu.grading import grade``; this alone loads no torch."""
 
 
 def __getattr__(name):

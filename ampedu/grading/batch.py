@@ -2,6 +2,9 @@
 
 import contextlib
 import dataclasses
+import os
+import shutil
+import tempfile
 import time
 from collections import Counter
 from datetime import UTC, datetime
@@ -42,8 +45,10 @@ def grade(
     key = secret.read(key_file)
     hidden = [*course.answer_keys(root), key_file, submissions, out, *([Path(roster)] if roster else [])]
     kind = selftest.choose(sandbox, hidden)
-    settings = slot.Settings(kind, key, secret.secret_id(key), float(timeout), int(memory * 2**30))
     jobs = max(1, int(jobs or default_jobs()))
+    scratch = tempfile.mkdtemp(prefix="ampedu-grading-")
+    os.chmod(scratch, 0o755)
+    settings = slot.Settings(kind, key, secret.secret_id(key), float(timeout), int(memory * 2**30), scratch)
     pool = Pool(lambda count: executor(count, slot.configure, settings), jobs)
     try:
         with _locked(out):
@@ -55,6 +60,7 @@ def grade(
             }, submissions, began, started)  # fmt: skip
     finally:
         pool.stop()
+        shutil.rmtree(scratch, ignore_errors=True)
     return run
 
 
@@ -63,7 +69,8 @@ def regrade(out, **changes) -> Run:
     try:
         run = results.read(Path(out) / "run.json", Run)
     except FileNotFoundError:
-        raise GradingError(f"{out} holds no finished run. Start it: ampedu grade run LAB SUBMISSIONS -o {out}") from None
+        text = f"{out} holds no finished run. Start it: ampedu grade run LAB SUBMISSIONS -o {out}"
+        raise GradingError(text) from None
     names = ("roster", "jobs", "timeout", "memory", "sandbox", "secret_file")
     options = {name: run.options[name] for name in names} | {k: v for k, v in changes.items() if v is not None}
     return grade(run.options["lab"], run.submissions, out, **options)

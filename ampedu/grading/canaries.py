@@ -1,7 +1,7 @@
 """Three submissions with known results, graded before each batch: if one surprises, nothing else is graded.
 
-The solution must earn everything and the blank lab nothing; the hostile notebook, which forges, patches and looks around
-instead of answering, must earn nothing either.
+The solution must earn everything and the blank lab nothing; the hostile notebook, which forges, patches and looks
+around instead of answering, must earn nothing either.
 """
 
 import json

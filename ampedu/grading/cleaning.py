@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 WRITABLE = ("/tmp", "/dev/shm")
-_PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 1, 4, 36
 _MOST_FILES, _SECONDS = 1000, 2.0
 _PROC = ("self/oom_score_adj", "self/timerslack_ns", "self/cgroup", "key-users", "keys", "sysvipc/shm", "sysvipc/sem",
          "sysvipc/msg", "net/dev", "net/tcp", "net/tcp6", "net/snmp", "net/netstat")  # fmt: skip
@@ -30,6 +30,12 @@ def protect() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE)")
+
+
+def die_with_parent() -> None:
+    """End this process when its parent ends, however that is, where the system can do that."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def adopt() -> None:

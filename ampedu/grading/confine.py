@@ -14,7 +14,10 @@ SCRATCH_BYTES = 64 << 20
 SHARED = ("/nix/store", "/gnu/store", "/usr/lib", "/usr/lib64", "/usr/lib32", "/usr/bin")
 SHARED_LINKS = ("/lib", "/lib64", "/lib32", "/bin")
 NEEDED = ("torch", "numpy", "safetensors")
-_BOOT = "import runpy, sys; sys.path[:0] = sys.argv.pop(1).split(':'); runpy.run_module('ampedu.grading.worker', run_name='__main__', alter_sys=True)"
+_BOOT = (
+    "import runpy, sys; sys.path[:0] = sys.argv.pop(1).split(':'); "
+    "runpy.run_module('ampedu.grading.worker', run_name='__main__', alter_sys=True)"
+)
 
 
 class SandboxError(RuntimeError):

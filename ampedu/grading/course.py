@@ -39,10 +39,8 @@ def labs(course: Path, wanted: str) -> list[Lab]:
     chosen = [s for s in known if wanted in ("all", s) or (number and s.startswith(number))]
     if not chosen:
         raise CourseError(f"There is no lab {wanted!r}. The labs are: {', '.join(known) or 'none yet'}, or all.")
-    found = [
-        Lab(stem, course / f"labs/{stem}.ipynb", course / f"solutions/{stem}.ipynb", course / f"sources/mutants/{stem}.py")
-        for stem in chosen
-    ]
+    places = ("labs/{}.ipynb", "solutions/{}.ipynb", "sources/mutants/{}.py")
+    found = [Lab(stem, *(course / place.format(stem) for place in places)) for stem in chosen]
     missing = [path for lab in found for path in (lab.solution, lab.mutants) if not path.is_file()]
     if missing:
         raise CourseError(f"{missing[0]} is missing. Run `make build` in the course's repository.")

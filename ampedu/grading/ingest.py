@@ -215,9 +215,8 @@ def read_roster(path) -> list[dict[str, str]]:
     for number, row in enumerate(rows, 2):
         id = row["student_id"]
         if not ID.fullmatch(id):
-            raise SubmissionsError(
-                f"the roster {path}, line {number}: {shown(id, 60)!r} is not a student id. Use letters, digits and ._+@-"
-            )
+            text = f"{shown(id, 60)!r} is not a student id. Use letters, digits and ._+@-"
+            raise SubmissionsError(f"the roster {path}, line {number}: {text}")
         if id.casefold() in seen:
             raise SubmissionsError(f"the roster {path}, line {number}: {id} stands there twice.")
         seen.add(id.casefold())

@@ -14,7 +14,7 @@ from ampedu.grading.results import Difference, ExerciseResult
 from ampedu.grading.sandbox import DEFINITION_SECONDS, Observed
 
 JUDGE_SECONDS = 60.0
-_KNOWN = {name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, BaseException)}
+_KNOWN = {name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, BaseException)}
 _KNOWN |= {"ForbiddenImport", "OutOfMemoryError", "JSONDecodeError", "ProcessEnded"}
 _NUMBER = re.compile(r"[-+]?\w*\d[\w.]*")
 

@@ -1,4 +1,4 @@
-"""A submitted notebook as plain JSON: opened so that no file can hang or redirect the reader, read up to a size, parsed.
+"""A submitted notebook as plain JSON: opened so that no file can hang or redirect us, read up to a size.
 
 Nothing but the kind and the source of cells is looked at: metadata, ids, outputs and the number of cells change with
 every editor, and a student can write them.

@@ -152,8 +152,9 @@ class Run:
     """The content of run.json.
 
     labs: stems. exercises: the columns, in order. students: all ids, sorted; each has a results/ID.json. rejected:
-    {"file", "reason"} of files that belong to nobody. counts: lab results by status, "absent" included. sandbox: "bwrap"
-    or "none" (unsandboxed). seconds: wall time of the batch. submissions: the folder or zip, as it was given.
+    {"file", "reason"} of files that belong to nobody. counts: lab results by status, "absent" included. sandbox:
+    "bwrap" or "none" (unsandboxed). seconds: wall time of the batch. submissions: the folder or zip. regraded, reused:
+    submissions that were graded, and those whose results were taken over.
     """
 
     labs: list[str]

@@ -1,4 +1,4 @@
-"""A running worker, seen from the judge: give it one unit of work at a time, get back plain data or the reason why not."""
+"""A running worker, seen from the judge: give it one unit of work at a time, get back plain data or a reason."""
 
 import contextlib
 import json
@@ -46,13 +46,15 @@ class Sandbox:
     """A worker for the exercises of one lab. Use as a context manager, or call ``close``.
 
     kind: "bwrap" or "none". stems: whose exercises are loaded. without: modules that it must not show.
-    memory: bytes for all processes of a unit together. seconds: CPU seconds for one process.
+    memory: bytes for all processes of a unit together. seconds: CPU seconds for one process. folder: where its
+    temporary files go, by default the system's place.
     """
 
-    def __init__(self, kind: str, stems, without=frozenset(), memory: int = 4 << 30, seconds: int = 300):
+    def __init__(self, kind: str, stems, without=frozenset(), memory: int = 4 << 30, seconds: int = 300, folder=None):
         self.kind, self.stems, self.memory, self.seconds = kind, tuple(stems), memory, seconds
         self.without = frozenset(without)
-        self.stage = stage.make(self.without)
+        self.folder = folder
+        self.stage = stage.make(self.without, folder)
         self.process = self.control = self.scratch = None
         self.starts = 0
 
@@ -88,11 +90,11 @@ class Sandbox:
             return self.info
         seen = confine.view()
         self.control, theirs = socket.socketpair()
-        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
+        self.errors = tempfile.TemporaryFile()  # closed by stop()
         fd = theirs.fileno()
         environment = confine.environment()
         if self.kind == "none":
-            self.scratch = tempfile.mkdtemp(prefix="ampedu-scratch-")
+            self.scratch = tempfile.mkdtemp(prefix="ampedu-scratch-", dir=self.folder)
             environment |= {"TMPDIR": self.scratch, "HOME": self.scratch}
         make = confine.bwrap_command if self.kind == "bwrap" else confine.plain_command
         try:
@@ -166,7 +168,7 @@ class Sandbox:
         return self._unit(job, len(cases), ex.seconds, within)
 
     def probe(self, source: str, name: str = "probe", within: float = 60.0) -> Observed:
-        """Run ``name()`` as defined by ``source``: plain data about the sandbox itself, as a submission would see it."""
+        """Run ``name()`` as defined by ``source``: plain data about the sandbox, as a submission would see it."""
         job = {"exercise": "", "source": source, "name": name, "cases": [], "forbids": [], "modules": {}}
         return self._unit(job, 1, within, within)
 

@@ -26,7 +26,8 @@ def make(path: Path) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise SecretError(f"{path} exists. Name another file, or keep it: old results can be checked only with it.") from None
+        text = f"{path} exists. Name another file, or keep it: old results can be checked only with it."
+        raise SecretError(text) from None
     except OSError as error:
         raise SecretError(f"{path} cannot be written: {error.strerror}.") from None
     text = secrets.token_hex(32)
@@ -42,7 +43,8 @@ def read(path: Path) -> bytes:
             content = file.read(LONGEST + 1).strip()
             others = os.fstat(file.fileno()).st_mode & 0o077
     except OSError as error:
-        raise SecretError(f"the secret {path} cannot be read: {error.strerror}. Make one: ampedu grade make-secret {path}") from None
+        text = f"the secret {path} cannot be read: {error.strerror}. Make one: ampedu grade make-secret {path}"
+        raise SecretError(text) from None
     if not SHORTEST <= len(content) <= LONGEST:
         raise SecretError(
             f"the secret {path} has {len(content)} bytes; it needs {SHORTEST} to {LONGEST}. "

@@ -1,4 +1,4 @@
-"""Does the sandbox keep its promises on this machine? Asked from inside, by a probe that tries to break each of them."""
+"""Does the sandbox keep its promises on this machine? A probe inside of it tries to break each of them."""
 
 import os
 import shutil
@@ -60,16 +60,18 @@ def reading(path):
 
 def filling():
     try:
-        with open("/tmp/filler", "wb") as file:
-            file.write(bytes(SCRATCH + 1))
+        for number in range(4):
+            with open(f"/tmp/filler{number}", "wb") as file:
+                file.write(bytes(SCRATCH // 2))
     finally:
-        os.unlink("/tmp/filler")
+        for path in glob.glob("/tmp/filler*"):
+            os.unlink(path)
 
 def allocating():
     try:
         return len(bytearray(64 << 30))
-    except MemoryError as error:
-        raise OSError("MemoryError")
+    except MemoryError:
+        raise OSError("a MemoryError for 64 GiB") from None
 
 def forking():
     children = []
@@ -89,6 +91,8 @@ def forking():
 def probe():
     others = [name for name in os.listdir("/proc") if name.isdigit() and int(name) not in (1, os.getpid())]
     status = dict(line.split(":", 1) for line in open("/proc/self/status").read().splitlines() if ":" in line)
+    packages = os.path.dirname(resource.__file__) + "/planted"
+    answers = [path for path in HIDDEN if os.path.lexists(path)] + glob.glob("/course/**/expected*", recursive=True)
     os.kill(1, signal.SIGKILL)
     os.kill(1, signal.SIGINT)
     return {
@@ -100,7 +104,7 @@ def probe():
         "no connection to this machine": refused(connect, ("127.0.0.1", 22)),
         "the root folder is read-only": refused(creating, "/planted"),
         "the system is read-only": refused(creating, "/usr/lib/planted"),
-        "the packages are read-only": refused(creating, os.path.dirname(os.path.dirname(resource.__file__)) + "/planted"),
+        "the packages are read-only": refused(creating, packages),
         "the course is read-only": refused(creating, "/course/planted"),
         "devices cannot be made": refused(creating, "/dev/planted"),
         "kernel settings cannot be changed": refused(writing, "/proc/sys/kernel/core_pattern"),
@@ -113,12 +117,26 @@ def probe():
         "memory is bounded": refused(allocating),
         "processes are bounded": refused(forking),
         "nothing left of others": [not os.listdir("/tmp") and not os.listdir("/dev/shm"), repr(os.listdir("/tmp"))],
-        "answers, secret, submissions, results": refused(
-            lambda: [path for path in HIDDEN for _ in [0] if os.path.lexists(path)] or reading("/nonexistent")),
-        "no expected answers in the course": refused(
-            lambda: glob.glob("/course/**/expected*", recursive=True) or reading("/nonexistent")),
+        "answers, secret and others' work are not there": [not answers, f"sees {answers}"],
     }
 '''
+
+
+PLANTING = """
+import os, time
+def probe():
+    open("/tmp/planted", "w").close()
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(600)
+    return []
+"""
+LOOKING = """
+import os
+def probe():
+    own = ("1", str(os.getpid()))
+    return [os.listdir("/tmp"), [name for name in os.listdir("/proc") if name.isdigit() and name not in own]]
+"""
 
 
 def source(hidden) -> str:
@@ -180,10 +198,11 @@ def report() -> tuple[list[Row], bool]:
         with Sandbox("bwrap", ()) as sandbox:
             sandbox.start()
             found.append(Row("start with torch", True, f"{time.monotonic() - began:.1f} s"))
+            sandbox.probe(PLANTING)
+            after = sandbox.probe(LOOKING).outcomes
+            clean = after == [{"value": [[], []]}] and sandbox.starts == 1
+            found.append(Row("one warm worker, clean for the next unit", clean, f"starts: {sandbox.starts}"))
             found += rows(sandbox.probe(source(hidden)))
-            after = sandbox.probe("import os\ndef probe():\n    return [os.getpid()]")
-            alive = after.end == "ok" and sandbox.starts == 1
-            found.append(Row("the worker survives, clean, for the next", alive, f"started {sandbox.starts} times"))
     except (SandboxError, SandboxDied) as error:
         found.append(Row("sandbox", False, str(error)))
     return found, all(row.ok for row in found)

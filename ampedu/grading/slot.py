@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from ampedu.exercises import data, spec
-from ampedu.grading import answers, expected, ingest, judging, notebook, results, stage
+from ampedu.grading import answers, cleaning, expected, ingest, judging, notebook, results, stage
 from ampedu.grading.course import Lab
 from ampedu.grading.ingest import Submission
 from ampedu.grading.results import LabResult
@@ -21,13 +21,18 @@ TRIES = 2
 
 @dataclass(frozen=True)
 class Settings:
-    """Of a batch. kind: "bwrap" or "none". timeout: seconds for a submission. memory: bytes for a unit."""
+    """Of a batch.
+
+    kind: "bwrap" or "none". timeout: seconds for a submission. memory: bytes for a unit. scratch: a folder for what the
+    sandboxes need outside; whoever made it removes it.
+    """
 
     kind: str
     secret: bytes
     secret_id: str
     timeout: float
     memory: int
+    scratch: str
 
 
 @dataclass(frozen=True)
@@ -50,10 +55,18 @@ _bundles: dict[str, data.Bundle] = {}
 
 
 def configure(settings: Settings) -> None:
-    """Prepare this process. Ctrl-C is left to the main process, which ends this one."""
+    """Prepare a process of an executor. Ctrl-C is left to the main process, which ends this one; it dies with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    cleaning.die_with_parent()
+    use(settings)
+
+
+def use(settings: Settings, bundles: dict[str, data.Bundle] | None = None) -> None:
+    """Set what the functions below work with. ``bundles``: expected answers that are not in the cache."""
     global _settings
     _settings = settings
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _bundles.clear()
+    _bundles.update(bundles or {})
     judging.single_thread()
 
 
@@ -71,7 +84,8 @@ def _ready(stem: str) -> Sandbox:
     if _sandbox is None or _sandbox.stems != (stem,):
         close()
         without = stage.forbidden(spec.of_stem(stem))
-        _sandbox = Sandbox(_settings.kind, (stem,), without, _settings.memory, int(_settings.timeout) + 30)
+        seconds = int(_settings.timeout) + 30
+        _sandbox = Sandbox(_settings.kind, (stem,), without, _settings.memory, seconds, _settings.scratch)
     return _sandbox
 
 
@@ -178,7 +192,8 @@ def _one(ex, item, answer, end):
             observed = _ready(ex.stem).observe(ex, answer.source, answer.name, item.cases, within=left)
             return judging.judged(ex, item, answer, observed)
         except SandboxError as error:
-            return judging.not_run(ex, answer, "infra", f"The sandbox failed, which says nothing of the answer: {error}")
+            text = f"The sandbox failed, which says nothing of the answer: {error}"
+            return judging.not_run(ex, answer, "infra", text)
         except SandboxDied:
             if attempt + 1 == TRIES:
                 return judging.not_run(ex, answer, "crashed", "It ended the sandbox that it ran in, twice.")

@@ -4,6 +4,7 @@ A copy in a temporary folder, so that the list is positive: modules of the packa
 an exercise of the lab forbids, and without expected answers, quizzes and records.
 """
 
+import functools
 import os
 import shutil
 import tempfile
@@ -14,11 +15,12 @@ INSIDE = ("__init__", "worker", "cleaning", "transport")
 WITHOUT = ("cli", "doctor", "reset", "__main__", "nbengine", "recorded", "quizzes")
 
 
-def module_files(root: Path = PACKAGE) -> dict[str, Path]:
+@functools.cache
+def module_files() -> dict[str, Path]:
     """All modules of the package by dotted name."""
     found = {}
-    for path in sorted(root.rglob("*.py")):
-        parts = path.relative_to(root.parent).with_suffix("").parts
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
 
@@ -64,9 +66,12 @@ def served(ex, without) -> dict[str, dict]:
     return found
 
 
-def make(without) -> Path:
-    """A new temporary folder that holds ``ampedu`` as the sandbox shows it; the caller removes it."""
-    folder = Path(tempfile.mkdtemp(prefix="ampedu-grading-"))
+def make(without, where=None) -> Path:
+    """A new folder in ``where`` (or the system's temporary folder) that holds ``ampedu`` as the sandbox shows it.
+
+    The caller removes it.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="ampedu-course-", dir=where))
     modules, data = shown(without)
     for path in [*modules.values(), *data]:
         target = folder / path.relative_to(PACKAGE.parent)
