@@ -28,11 +28,17 @@ class Clips:
         index = len(self.watch.events)
         if name == "clip_grads_with_norm_" and not early:
             self._foreign_norm(entries, rest, options, index)
+        used = all(entry.applied and not entry.fresh for entry in entries if entry.grad is not None)
+        before = norm(entry.grad for entry in entries)
 
         def after(result, error):
             for entry in entries:
                 entry.keep()
-            self.watch.record("clip", call=name, norm=norm(entry.grad for entry in entries), error=error)
+            left = norm(entry.grad for entry in entries)
+            self.watch.record("clip", call=name, norm=left, error=error)
+            if used and before and left < before and not same(left, before):  # no clip that only measures the norm
+                text = f"the step used gradients of norm {before:.3g}; clipped they have norm {left:.3g}."
+                self.judge.found("clip-after-step", index, text)
             if error is None and name != "clip_grads_with_norm_":  # its norm is a number of the wrong gradients
                 self.calls.append((original, [id(entry.param) for entry in entries], rest, options))
             if early:

@@ -40,6 +40,10 @@ class Measure:
                 how = "the L2 norm of the change of the weights in this step."
                 text = f"{lost}the step changed the weights by {self.moved:.3g}."
                 yield name, index, text, {"actual": self.moved, "how": how}
+            elif name == "direct-step-unchecked":
+                text = f"this update has norm {self.moved:.3g}; scaler.step would have skipped it."
+                how = "the L2 norm of the change of the weights in this step; a skip changes nothing."
+                yield name, index, text, {"actual": self.moved, "correct": 0.0, "how": how}
             else:
                 yield name, index, *self._compared(update)
 

@@ -201,7 +201,7 @@ class Judge:
         refused = self.found("missing-update", index) if enabled and window.stepped else None
         divisor = 1.0 if window.unscaled or not enabled else scaler.get_scale()
         names = self._wrong(entries, divisor, scaler if enabled else None, optimizer)
-        if not names and any(entry.grad is not None for entry in entries):
+        if not names and (window.unscaled or any(entry.grad is not None for entry in entries)):
             names = self._nothing(optimizer, entries)
         measure = self._prepare(optimizer, names)
         self.reached = False
@@ -259,7 +259,7 @@ class Judge:
         entries = self.watch.ledger.of(parameters(optimizer))
         names = [] if closure else self._wrong(entries, 1.0, None, optimizer, direct=True)
         if not closure and not names:
-            names = self._nothing(optimizer, entries)
+            names = self._nothing(optimizer, entries) or self._unchecked(entries)
         size = norm(entry.grad for entry in entries)
         self.pending[id(optimizer)] = (self._prepare(optimizer, names), entries, size, closure)
 
@@ -282,6 +282,12 @@ class Judge:
         if self.at_step.get(id(optimizer), 0) == self.backwards:
             return [("step-before-backward", index)]
         return []
+
+    def _unchecked(self, entries):
+        """A direct step with gradients of a scaled loss that are not finite: scaler.step would have skipped it."""
+        scaled = [entry.grad for entry in entries if entry.fresh and entry.scalers and entry.grad is not None]
+        broken = any(not torch.isfinite(grad).all() for grad in scaled)
+        return [("direct-step-unchecked", self.next_index())] if broken else []
 
     def _wrong(self, entries, divisor, scaler, optimizer, direct=False):
         """Names of the rules that this step breaks, each with the index of the event at which it broke."""

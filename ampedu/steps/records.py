@@ -16,6 +16,10 @@ RULES = {
         "The clip used a norm that was measured before unscale_.",
         "Measure the norm after scaler.unscale_(optimizer), or use clip_grad_norm_, which measures it itself.",
     ),
+    "clip-after-step": (
+        "The gradients were clipped after the optimizer had used them.",
+        "Clip before the step, and with a scaler after scaler.unscale_(optimizer).",
+    ),
     "step-before-backward": (
         "The optimizer stepped, but no backward pass has run since its last step or zero_grad.",
         "Call backward before the step: zero_grad, forward, backward, step.",
@@ -31,6 +35,10 @@ RULES = {
     "direct-step": (
         "optimizer.step() was called directly while the gradients were still multiplied by the scale.",
         "Call scaler.step(optimizer) instead: it divides by the scale and skips infinite gradients.",
+    ),
+    "direct-step-unchecked": (
+        "optimizer.step() was called directly, so that nobody asked whether unscale_ had found inf or NaN.",
+        "Call scaler.step(optimizer) instead: after unscale_ it only skips infinite gradients.",
     ),
     "optimizer-bypasses-scaler": (
         "One optimizer steps through the scaler, this one directly, with gradients that are multiplied by the scale.",

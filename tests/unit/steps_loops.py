@@ -1001,3 +1001,34 @@ def one_watch_for_many_steps_with_growth_and_backoff(watch):
             if scale.get_scale() >= before and k % 7 == 6:
                 scheduler.step()
     return list(model.parameters())
+
+
+@right
+def norm_for_the_log_after_the_step(watch):
+    model = net()
+    optimizer, scale = sgd(model), scaler()
+    norms = []
+    with watch(model, optimizer, scale):
+        for x, y in batches():
+            optimizer.zero_grad()
+            scale.scale(mse(model, x, y)).backward()
+            scale.step(optimizer)
+            scale.update()
+            norms.append(clip_grad_norm_(model.parameters(), float("inf")))
+    return [*model.parameters(), *norms]
+
+
+@right
+def direct_step_after_a_check_of_ones_own(watch):
+    """The second batch overflows, and its step is left out by hand."""
+    model = net()
+    optimizer, scale = sgd(model), scaler()
+    with watch(model, optimizer, scale):
+        for k, (x, y) in enumerate(batches()):
+            optimizer.zero_grad()
+            scale.scale(mse(model, x, y) * (1e38 if k == 1 else 1.0)).backward()
+            scale.unscale_(optimizer)
+            if clip_grad_norm_(model.parameters(), 1.0).isfinite():
+                optimizer.step()
+            scale.update()
+    return list(model.parameters())

@@ -174,6 +174,59 @@ def zero_between_with_scaler(watch):
 
 
 @wrong("zero-grad-before-step")
+def zero_between_unscale_and_step(watch):
+    """torch is content: unscale_ has recorded its check."""
+
+    def body(model, optimizer, scale, x, y, k):
+        scale.scale(mse(model, x, y)).backward()
+        scale.unscale_(optimizer)
+        optimizer.zero_grad()
+        scale.step(optimizer)
+        scale.update()
+
+    _steps(watch, body)
+
+
+@wrong("clip-after-step")
+def clip_between_step_and_update(watch):
+    def body(model, optimizer, scale, x, y, k):
+        optimizer.zero_grad()
+        scale.scale(mse(model, x, y)).backward()
+        scale.unscale_(optimizer)
+        scale.step(optimizer)
+        clip_grad_norm_(model.parameters(), 1e-3)
+        scale.update()
+
+    _steps(watch, body)
+
+
+@wrong("clip-after-step")
+def clip_after_a_step_without_scaler(watch):
+    model = net()
+    optimizer = sgd(model)
+    with watch(model, optimizer):
+        for x, y in batches():
+            optimizer.zero_grad()
+            mse(model, x, y).backward()
+            optimizer.step()
+            clip_grad_value_(model.parameters(), 1e-4)
+
+
+@wrong("direct-step-unchecked")
+def unscaled_and_stepped_without_a_look(watch):
+    """The second batch overflows; unscale_ finds it, and nobody asks."""
+
+    def body(model, optimizer, scale, x, y, k):
+        optimizer.zero_grad()
+        scale.scale(mse(model, x, y) * (1e38 if k == 1 else 1.0)).backward()
+        scale.unscale_(optimizer)
+        optimizer.step()
+        scale.update()
+
+    _steps(watch, body)
+
+
+@wrong("zero-grad-before-step")
 def zero_between_keeping_tensors(watch):
     def body(model, optimizer, scale, x, y, k):
         scale.scale(mse(model, x, y)).backward()
