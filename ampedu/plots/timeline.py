@@ -6,6 +6,7 @@ from ampedu.plots.drawing import PALETTE, Picture, new_figure, styled
 from ampedu.steps.records import KINDS
 
 MOST = 48  # events that fit side by side
+WRAP = 94  # characters that fit in a line below the rows
 NAMES = {"scheduler": "scheduler.step", "step": "step", "zero_grad": "zero_grad"}
 COLORS = dict(
     zip(KINDS, ("black", "blue", "green", "purple", "orange", "sky", "yellow", "black"), strict=True)
@@ -44,8 +45,9 @@ def step_timeline(watch, first: int | None = None, title: str | None = None) -> 
         hollow = event.skipped or not event.training
         color = PALETTE[COLORS[event.kind]]
         axes.plot(x, y, MARKERS[event.kind], color=color, markersize=8, markerfacecolor="white" if hollow else color)
-        if event.skipped:
-            axes.text(x, y + 0.42, "skipped", size=8, ha="center", va="center")
+        label = _label(event, several=len(watch.optimizers) > 1 and len(events) <= MOST / 2)
+        if label:
+            axes.text(x, y + 0.42, label, size=8, ha="center", va="center")
     if worst and start <= worst.index <= events[-1].index:
         ring = {"markersize": 17, "markerfacecolor": "none", "markeredgewidth": 2.2, "color": PALETTE["vermillion"]}
         x = worst.index - start
@@ -58,6 +60,12 @@ def step_timeline(watch, first: int | None = None, title: str | None = None) -> 
     if note:
         axes.set_xlabel("\n".join(note), loc="left", color="black", size=9)
     return Picture(figure, _words(watch, events, worst))
+
+
+def _label(event, several) -> str:
+    """What stands below a call: the optimizer's name if there are several, and what became of the call."""
+    name = event.who if several and event.kind in ("step", "unscale_") else ""
+    return " ".join(filter(None, [name, "raises" if event.error else "skipped" if event.skipped else ""]))
 
 
 def _whole_steps(events) -> list:
@@ -84,7 +92,7 @@ def _bands(axes, events, start) -> None:
 def _note(worst) -> list[str]:
     if worst is None:
         return []
-    return textwrap.wrap(worst.text, 110) + textwrap.wrap(f"Consequence: {worst.consequence}", 110)
+    return textwrap.wrap(worst.text, WRAP) + textwrap.wrap(f"Consequence: {worst.consequence}", WRAP)
 
 
 def _words(watch, events, worst) -> str:

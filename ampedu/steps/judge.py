@@ -38,7 +38,8 @@ class Judge:
         self.updates = 0
         self.stepped_by_scaler = set()
         self.stepped = set()  # ids of optimizers, in this step
-        self.region = "none"  # "forward": a forward pass ran in the autocast region; "stepped": then a step
+        self.in_region = False  # a forward pass ran in the autocast region that is open
+        self.stale = set()  # ids of parameters that a step has changed since then
         self.reached = False  # the scaler.step that is running has called the optimizer
         self.direct_at = None  # last step in which scaled gradients were used directly
         self.mixed_at = None  # index of the backward pass that added scaled gradients to unscaled ones
@@ -76,19 +77,21 @@ class Judge:
             self.at_step = {id(optimizer): self.backwards for optimizer in self.watch.optimizer_objects}
         device = next((p.device.type for p in module.parameters()), "cpu")
         if not torch.is_autocast_enabled(device):
-            self.region = "none"
+            self.region_left()
             return
-        if self.region == "stepped" and torch.is_autocast_cache_enabled():
+        stale = any(id(param) in self.stale for param in module.parameters())
+        if stale and torch.is_autocast_cache_enabled():
             text = f"the step changed the weights by {self.moved:.2g}; this forward pass uses the casts made before it."
             self.found("loop-in-autocast", len(self.watch.events) - 1, text)
-        self.region = "forward"
+        self.in_region = True
         scaler = self.watch.scaler
         if training and scaler is not None and not scaler.is_enabled():
             self.half = torch.get_autocast_dtype(device) == torch.float16
 
     def region_left(self) -> None:
         """An autocast region has ended."""
-        self.region = "none"
+        self.in_region = False
+        self.stale = set()
 
     def penalty(self) -> None:
         """backward begins on a loss with gradients of a scaled loss in it."""
@@ -333,7 +336,7 @@ class Judge:
         known = {violation.id for violation in self.watch.violations if violation.actual is not None}
         if any(name not in known for name, _ in names):
             return Measure(optimizer, names, self.watch.ledger.entries.values(), self.clips.calls)
-        return Measure(optimizer, names) if names or self.region == "forward" else None
+        return Measure(optimizer, names) if names or self.in_region else None
 
     def _finish(self, optimizer, entries, measure, skipped) -> None:
         """After a step: what it did, and what is in the gradients now."""
@@ -342,8 +345,8 @@ class Judge:
             thrown = norm(grad for _, grad in self._thrown(entries))
             for name, index, text, numbers in measure.results(thrown, skipped):
                 self.found(name, index, text, **numbers)
-            if self.region == "forward" and measure.moved:
-                self.region, self.moved = "stepped", measure.moved
+            if self.in_region and measure.moved:
+                self.stale, self.moved = self.stale | {id(entry.param) for entry in entries}, measure.moved
         if id(optimizer) in self.early_schedule:
             index, old, new = self.early_schedule.pop(id(optimizer))
             self.found("scheduler-before-step", index, f"this step used the learning rate {new:g} instead of {old:g}.")

@@ -49,12 +49,16 @@ class Entry:
         now = self.param.grad
         if now is None or self.grad is None:
             return (now is None) != (self.grad is None)
-        now = values(now)
-        return now.shape != self.grad.shape or not torch.equal(bits(now), bits(self.grad))
+        return self.moved() or not torch.equal(bits(values(now)), bits(self.grad))
+
+    def moved(self) -> bool:
+        """Whether the gradient has another dtype, device or shape than the one kept, as after model.to(...)."""
+        now = self.param.grad
+        return (now.dtype, now.device, now.shape) != (self.grad.dtype, self.grad.device, self.grad.shape)
 
     def add(self, unit, epoch, scaler) -> None:
         """A backward pass has added its part. unit: the scale of its loss, 1 for an unscaled one, None if unknown."""
-        before = None if self.grad is None else double(self.grad)
+        before = None if self.grad is None or self.moved() else double(self.grad)
         now = double(values(self.param.grad))
         part = now if before is None else now - before
         if not self.fresh:
@@ -119,6 +123,8 @@ class Ledger:
                 on_clear([entry])
                 entry.clear()
                 found.append("zero_grad")
+            elif entry.grad is not None and entry.moved():
+                entry.truth = None
             elif entry.grad is None or not entry.fresh:  # written by hand, or by a backward that is not watched
                 entry.clear()
                 entry.fresh = 1

@@ -1,6 +1,7 @@
 """Where a watcher listens: torch's own calls, replaced while at least one watcher is active and put back afterwards.
 
-Classes and modules are patched, never the learner's objects: these can be copied, pickled and saved inside the loop.
+Classes and modules are patched, never the learner's objects (but for a hook on a compiled model): these can be copied,
+pickled and saved inside the loop.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ def attach(watcher) -> None:
     if not _active:
         _install(_installed)
     _active.append(watcher)
+    watcher.hooks = _listen_to(watcher)
     for owner in watcher.own_classes():
         for name in ("scale", "unscale_", "step", "update"):
             _patch(_installed, owner, name, f"scaler.{name}")
@@ -34,6 +36,8 @@ def detach(watcher) -> None:
     """Stop telling it; after the last watcher torch is as it was."""
     if watcher in _active:
         _active.remove(watcher)
+        for hook in watcher.hooks:
+            hook.remove()
         if not _active:
             _installed.close()
 
@@ -48,12 +52,12 @@ def _install(stack) -> None:
         _patch(stack, torch.autograd, "backward", "backward")  # Tensor.backward calls it, too
         _patch(stack, torch.autograd, "grad", "grad")
         _patch(stack, torch.autocast, "__exit__", "autocast")
+        _patch(stack, torch, "clear_autocast_cache", "autocast")
         for kind in _with_subclasses(LRScheduler):
             _patch(stack, kind, "step", "scheduler")
         for name in CLIPS:
             _patch_clip(stack, name)
         for register, tell in (
-            (register_module_forward_hook, _forward),
             (register_optimizer_step_pre_hook, _step_begins),
             (register_optimizer_step_post_hook, _step_ended),
         ):
@@ -61,6 +65,20 @@ def _install(stack) -> None:
     except BaseException:
         stack.close()
         raise
+
+
+def _listen_to(watcher) -> list:
+    """Handles of the hooks that tell a watcher about its models' forward passes."""
+
+    def tell(module, args, output) -> None:
+        if not watcher.busy:
+            watcher.saw_forward(module)
+
+    models = watcher.model_objects
+    # torch.compile warns about global hooks; so a compiled model gets one of its own.
+    if any(hasattr(part, "_orig_mod") for model in models for part in model.modules()):
+        return [model.register_forward_hook(tell) for model in models]
+    return [register_module_forward_hook(tell)] if models else []
 
 
 def _with_subclasses(kind):
@@ -121,12 +139,6 @@ def _around(kind, original):
 
     call.watched = True
     return call
-
-
-def _forward(module, args, output) -> None:
-    for watcher in _active:
-        if not watcher.busy:
-            watcher.saw_forward(module)
 
 
 def _step_begins(optimizer, args, kwargs) -> None:

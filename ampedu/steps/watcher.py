@@ -40,6 +40,7 @@ class StepWatcher:
         self.busy = False  # the watcher itself computes: nothing of that is an event
         self.ledger = Ledger()
         self.inside: list[str] = []  # kinds of the calls that are running
+        self.hooks = []  # on forward passes
         self._scalers = {} if scaler is None else {id(scaler): scaler}
         self.step = 0
         self.used = False
@@ -58,6 +59,8 @@ class StepWatcher:
         patches.detach(self)
         with self._own_work():
             self._judge.end(error)
+        self.ledger.entries.clear()  # copies of gradients
+        self._judge = None
         return False
 
     @property
@@ -269,8 +272,7 @@ class StepWatcher:
                 self.record("unscale_", call="divided by hand", norm=self._all())
                 return changes
         if factors or "other" in changes:
-            kind = "clip" if not factors or factors[0] < 1 else "unscale_"
-            self.record(kind, call="changed by hand", norm=self._all())
+            self.record("clip", call="changed by hand", norm=self._all())
         return changes
 
     def _zero_grad_first(self) -> bool:

@@ -643,11 +643,11 @@ def losses_scaled_in_a_list_and_summed(watch):
     model = net(out=2)
     optimizer, scale = sgd(model), scaler()
     with watch(model, optimizer, scale):
-        for x, y in batches():
+        for number, (x, y) in enumerate(batches()):
             optimizer.zero_grad()
             out = model(x)
             losses = scale.scale([nn.functional.mse_loss(out[:, k : k + 1], y) for k in range(2)])
-            torch.autograd.backward(losses) if len(x) % 2 else sum(losses).backward()
+            torch.autograd.backward(losses) if number % 2 else sum(losses).backward()
             scale.step(optimizer)
             scale.update()
     return list(model.parameters())
@@ -1000,6 +1000,80 @@ def one_watch_for_many_steps_with_growth_and_backoff(watch):
             scale.update()
             if scale.get_scale() >= before and k % 7 == 6:
                 scheduler.step()
+    return list(model.parameters())
+
+
+@right
+def cache_cleared_by_hand(watch):
+    model = net()
+    optimizer = sgd(model)
+    with watch(model, optimizer), torch.autocast("cpu", dtype=torch.bfloat16):
+        for x, y in batches():
+            optimizer.zero_grad()
+            mse(model, x, y).backward()
+            optimizer.step()
+            torch.clear_autocast_cache()
+    return list(model.parameters())
+
+
+@right
+def one_region_for_two_models_in_turn(watch):
+    models = net(), net(1)
+    pairs = [(model, sgd(model)) for model in models]
+    with watch(list(models), [pair[1] for pair in pairs]):
+        for x, y in batches():
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                for model, optimizer in pairs:
+                    optimizer.zero_grad()
+                    mse(model, x, y).backward()
+                    optimizer.step()
+    return [p for model in models for p in model.parameters()]
+
+
+@right
+def converted_back_and_forth(watch):
+    model = net()
+    optimizer, scale = sgd(model), scaler(init_scale=256.0)
+    with watch(model, optimizer, scale):
+        for x, y in batches():
+            optimizer.zero_grad()
+            scale.scale(mse(model, x, y)).backward()
+            model.half()
+            model.float()
+            scale.step(optimizer)
+            scale.update()
+            model.double()
+            model.float()
+    return list(model.parameters())
+
+
+@right
+def second_order_with_create_graph(watch):
+    model = net()
+    optimizer, scale = sgd(model), scaler(init_scale=64.0)
+    with watch(model, optimizer, scale):
+        for x, y in batches():
+            optimizer.zero_grad()
+            loss = mse(model, x, y)
+            grads = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+            scale.scale(sum((grad**2).sum() for grad in grads)).backward()
+            scale.step(optimizer)
+            scale.update()
+    return list(model.parameters())
+
+
+@right
+def compiled(watch):
+    torch._dynamo.reset()
+    model = net()
+    fast = torch.compile(model, backend="eager")
+    optimizer, scale = sgd(model), scaler()
+    with watch(fast, optimizer, scale):
+        for x, y in batches():
+            optimizer.zero_grad()
+            scale.scale(half(fast, x, y)).backward()
+            scale.step(optimizer)
+            scale.update()
     return list(model.parameters())
 
 
