@@ -183,11 +183,14 @@ class _Tap:
     def remove(self) -> None:
         # Where somebody has shadowed the method after us, this stays in the chain and only passes on.
         self._record = None
-        if self._scaler.__dict__.get(self._name) is self:
-            if isinstance(self._call, _Tap):
-                setattr(self._scaler, self._name, self._call)
-            else:
-                delattr(self._scaler, self._name)
+        if self._scaler.__dict__.get(self._name) is not self:
+            return
+        before = self._call
+        while isinstance(before, _Tap) and before._record is None:
+            before = before._call
+        delattr(self._scaler, self._name)
+        if before != getattr(self._scaler, self._name):  # a method of the class comes back by itself
+            setattr(self._scaler, self._name, before)
 
     def __reduce__(self):
         return getattr, (self._scaler, self._name)

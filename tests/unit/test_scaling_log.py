@@ -268,7 +268,18 @@ def test_two_logs_in_any_order_of_leaving():
     iterate(scaler, [(weight, optimizer)])
     scaler.update()
     assert (len(first.rows), len(second.rows)) == (1, 2) and second.skips == [1]
-    assert not [name for name in log.WATCHED if name in vars(scaler) and scaler.__dict__[name]._record]
+    assert not set(log.WATCHED) & set(vars(scaler)), "the scaler is as it was"
+
+
+def test_a_method_that_somebody_else_has_shadowed_comes_back():
+    weight, optimizer, scaler = setup()
+    calls, plain = [], scaler.update
+    scaler.update = mine = lambda *args: (calls.append(args), plain(*args))
+    with ScalerLog(scaler) as seen:
+        iterate(scaler, [(weight, optimizer)])
+        scaler.update()
+    assert scaler.update is mine and calls == [()] and len(seen.rows) == 1
+    assert "step" not in vars(scaler)
 
 
 def test_a_log_goes_on_after_it_was_attached_again():
