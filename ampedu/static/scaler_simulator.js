@@ -71,6 +71,8 @@ function render({ model, el }) {
   const titles = h("tr", {}, ...head.map((name) => h("th", { scope: "col" }, name)));
   const table = h("details", {}, h("summary", {}, "All steps as a table"), h("table", {}, h("thead", {}, titles), body));
 
+  table.addEventListener("toggle", fillTable);
+
   function type(name, input) {
     const value = Number(input.value.trim().replace(/^2\^([-−]?\d+)$/, (_, k) => 2 ** Number(k.replace("−", "-"))));
     const bad = !input.value.trim() || INPUTS[name].wrong(value);
@@ -167,6 +169,12 @@ function render({ model, el }) {
     const words = preset ? preset.story : `Step ${chosen}: ${event}. Growth tracker: ${after.growth_tracker}.`;
     story.replaceChildren(...written(words));
     summary.replaceChildren(...written(total()));
+    fillTable();
+  }
+
+  /** Sixty rows take longer than all the rest: they wait until somebody opens the table. */
+  function fillTable() {
+    if (!table.open) return;
     body.replaceChildren(
       ...rows.map(({ before, after, skipped, event }, index) => {
         const cells = [skipped ? "inf or NaN" : "finite", numberText(before.scale), numberText(after.scale)];

@@ -37,6 +37,9 @@ def visit(watched, tmp_path):
 
 def told(page) -> list[str]:
     """The last column of the table, and before it scale and tracker: what LossScale says, too."""
+    if page.locator("details[open]").count() == 0:
+        page.locator("summary").click()
+        page.wait_for_selector("details tbody tr")
     rows = page.locator("details tbody tr")
     return [" ".join(rows.nth(k).locator("td").all_text_contents()[1:]) for k in range(rows.count())]
 
