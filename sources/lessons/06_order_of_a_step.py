@@ -275,8 +275,8 @@ print("Adam's update is within a tenth of the right one in", len(hidden), "of", 
 # **Explain.** Go through the rows.
 #
 # - **Clip first.** The norm of the scaled gradients is in the hundred thousands, so they are cut to 1; then they are
-#   divided by 65 536. PyTorch cannot know that you meant another unit. The loss is flat, and you look for the mistake
-#   in the model.
+#   divided by 65 536. (The table says a little more: float32 weights round an update that is so small.) PyTorch cannot
+#   know that you meant another unit. The loss is flat, and you look for the mistake in the model.
 # - **Clip last.** The update has been made. Clipping cuts gradients that nobody reads again.
 # - **Update before step.** `update` forgets that the gradients were unscaled, and `step` divides them again. The next
 #   iteration raises, because `step` was the last call that the scaler remembers.
@@ -491,8 +491,9 @@ print("all unused: ", str(attempt(lambda: play("backward step update", (net, x, 
 #
 # ## 6.6 Accumulation
 #
-# Eight small backward passes instead of a large one; the gradients add up in `.grad`. Three questions: what to divide
-# by, what to do with the rest, and where the scaler's calls go.
+# Several small backward passes, the *micro-batches*, instead of a large one: together they are a *window*, and their
+# gradients add up in `.grad`. Three questions: what to divide by, what to do with the rest, and where the scaler's
+# calls go.
 #
 # ### Divide by what?
 #
@@ -769,6 +770,7 @@ def gan_updates(scaler_g, scaler_d, enabled=True):
 
 # %% tags=["nbval-check-output", "R78"]
 shared, first, second = (torch.amp.GradScaler(kind, init_scale=1024.0) for _ in range(3))
+off = torch.amp.GradScaler(kind, enabled=False)  # float32, nothing is scaled
 plain = gan_updates(off, off, enabled=False)
 found = {"one scaler": gan_updates(shared, shared), "two scalers": gan_updates(first, second)}
 for name, update in found.items():
@@ -882,7 +884,7 @@ curves(
     xlabel="step",
     ylabel="loss without the penalty",
     alt="Two losses over 60 steps. With the division it falls. Without it stays while steps are skipped, then jumps to "
-    "hundreds of times its value and comes down slowly.",
+    "more than a hundred times its value and comes down slowly.",
     yscale="log",
 )
 
@@ -1007,7 +1009,8 @@ for name, (first, last) in found.items():
 #
 # Orders are easy to check in five lines, and hard in a training script of a thousand, where clipping sits in a helper
 # and `zero_grad` in a callback. `StepWatcher` goes around a loop, which stays as it is. It records the calls, computes
-# next to each step what the right order would have done, and names the first violation.
+# next to each step what the right order would have done, and names the first violation. It copies all gradients at
+# every call, so use it for a few steps, not for a whole run.
 
 # %%
 from ampedu.plots import step_timeline
@@ -1062,10 +1065,12 @@ print(f"{violation.id}: an update of {violation.actual:.1e} instead of {violatio
 loops = {
     "the right one": right,
     "loop A": "backward clip unscale_ step update",
-    "loop B": "backward unscale_ clip update step",
-    "loop C": "raw_backward unscale_ clip step update",
-    "loop D": "backward clip optimizer.step",
-    "loop E": "backward unscale_ clip backward unscale_ clip step update",
+    "loop B": "backward unscale_ step clip update",
+    "loop C": "backward unscale_ clip update step",
+    "loop D": "raw_backward unscale_ clip step update",
+    "loop E": "backward clip optimizer.step",
+    "loop F": "backward unscale_ zero_grad clip step update",
+    "loop G": "backward unscale_ clip backward unscale_ clip step update",
 }
 
 # %%
@@ -1125,8 +1130,9 @@ step_timeline(watch)
 quiz("06.frozen")
 
 # %% [markdown]
-# **Now you:** [lab 6](../labs/06_order_of_a_step.ipynb), a clinic with ten broken training loops, and two steps of your
-# own. Before it: [lesson 5](05_dynamic_loss_scaling.ipynb), loss scaling.
+# **Now you:** [lab 6](../labs/06_order_of_a_step.ipynb), a clinic with ten broken training loops, and three steps of
+# your own: accumulation, a GAN, a gradient penalty. Before this lesson: [lesson 5](05_dynamic_loss_scaling.ipynb).
+# **Next:** lesson 7, speed and memory.
 #
 # **Primary sources.** [AMP examples][examples]: clipping, accumulation, penalty, several optimizers, as PyTorch's
 # authors write them · [torch.amp][amp]: `GradScaler`, call by call · [grad_scaler.py][source]: the protocol itself ·
