@@ -40,6 +40,7 @@ class StepWatcher:
         self.busy = False  # the watcher itself computes: nothing of that is an event
         self.ledger = Ledger()
         self.inside: list[str] = []  # kinds of the calls that are running
+        self.problem: Exception | None = None  # why it stopped watching before the end of the block
         self.hooks = []  # on forward passes
         self._scalers = {} if scaler is None else {id(scaler): scaler}
         self.step = 0
@@ -57,8 +58,9 @@ class StepWatcher:
 
     def __exit__(self, kind, error, trace):
         patches.detach(self)
-        with self._own_work():
-            self._judge.end(error)
+        if self.problem is None:
+            with self._own_work():
+                self._judge.end(error)
         self.ledger.entries.clear()  # copies of gradients
         self._judge = None
         return False
@@ -74,7 +76,11 @@ class StepWatcher:
         skipped = sum(event.skipped for event in steps)
         lines = [f"{len(self.events)} calls, {len(steps)} optimizer steps, {skipped} of them skipped."]
         found = sorted(self.violations, key=lambda violation: violation.index)
-        lines += [str(violation) for violation in found] or ["The order of the calls is right."]
+        lines += [str(violation) for violation in found]
+        if self.problem is not None:
+            lines += [f"The watcher could not follow this loop further: {type(self.problem).__name__}: {self.problem}"]
+        elif not found:
+            lines += ["The order of the calls is right."]
         return Report("\n".join(lines))
 
     def __repr__(self) -> str:
@@ -95,6 +101,7 @@ class StepWatcher:
         if family in self.inside:  # a call that the outer call makes
             yield observed
             return
+        after = None
         with self._own_work():
             before = self._before(family)
             after = self._begin(kind, original, args, kwargs, before)
@@ -107,7 +114,7 @@ class StepWatcher:
             raise
         finally:
             self.inside.pop()
-            if after is not None:
+            if after is not None and self.problem is None:
                 with self._own_work():
                     after(observed["result"], error)
 
@@ -305,6 +312,8 @@ class StepWatcher:
         try:
             with torch.no_grad():
                 yield
+        except Exception as error:  # a fault of the watcher must not end the learner's loop: it stops watching
+            self.problem, before = error, True
         finally:
             self.busy = before
 

@@ -377,6 +377,20 @@ def test_wrong_arguments_are_named():
         watch.__enter__()
 
 
+def test_a_fault_of_the_watcher_does_not_end_the_loop(monkeypatch):
+    def fail(*args):
+        raise LookupError("planted")
+
+    before = torch_state()
+    monkeypatch.setattr("ampedu.steps.judge.Judge.backward", fail)
+    watch, model = one_step(clip=1.0, unscale=False, steps=3)
+    monkeypatch.undo()
+    _, other = one_step(clip=1.0, unscale=False, steps=3)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+    assert "could not follow this loop further: LookupError: planted" in watch.report()
+    assert torch_state() == before
+
+
 def test_names_come_from_the_dict_or_the_class():
     model = nn.ModuleList([net(), net(1)])
     first, second = (sgd(part) for part in model)

@@ -24,5 +24,5 @@ def test_a_right_loop_raises_no_alarm_and_keeps_every_bit(name):
     assert all(torch.equal(a, b) for a, b in zip(plain, seen, strict=True))
     (watch,) = watches
     assert watch.violations == [], watch.report()
-    assert watch.first is None
+    assert watch.first is None and watch.problem is None
     assert {"backward", "step"} <= {event.kind for event in watch.events}
