@@ -6,7 +6,7 @@
 #
 # **You will be able to** train with a constant scale · find infinities and unscale in one pass · write a dynamic loss
 # scaler · keep a schedule right when steps are skipped · tell whether a step happened · guard a bfloat16 run · count
-# what underflows and choose a scale · resume a run exactly · read a scale history like a chart at a bedside.
+# what underflows and choose a scale · resume a run exactly · name what is wrong from a loss and a scale.
 #
 # *144 minutes · parts A and B make a good first session · after lesson 5 · runs on every machine*
 
@@ -67,10 +67,11 @@ print(gradient.half().item(), (gradient * 2**20).half().item() / 2**20 == gradie
 
 
 # %% exercise="05.static_step"
-def static_step(model: torch.nn.Module, batch: tuple, loss_fn, optimizer: torch.optim.Optimizer, scale: float) -> float:
+def static_step(model: torch.nn.Module, batch: tuple, loss_fn, optimizer, scale: float) -> float:
     """Train one step with a constant loss scale.
 
     batch: (inputs, targets). loss_fn: takes the outputs and the targets, returns the loss.
+    optimizer: one of torch.optim, for the parameters of the model.
     Model and loss run under autocast to float16, on the device of the inputs; the weights stay float32.
     Gradients that are left from before do not count. Returns the loss, unscaled, as a float.
     """
@@ -108,7 +109,8 @@ check("05.static_step", static_step)
 # `backward()` adds to `p.grad`. Clear the gradients before it, not only after the step.
 # </details>
 #
-# *Read [the solution](../solutions/05_dynamic_loss_scaling.ipynb) after 18 minutes.*
+# *Background: [lesson 5](../notebooks/05_dynamic_loss_scaling.ipynb), “One number”. Read
+# [the solution](../solutions/05_dynamic_loss_scaling.ipynb) after 18 minutes.*
 
 # %% [markdown]
 # ### 5.2 Check and unscale in one pass ●○○ 10 minutes
@@ -121,11 +123,11 @@ check("05.static_step", static_step)
 
 # %% exercise="05.check_and_unscale"
 def check_and_unscale_(grads: list[torch.Tensor | None], scale: float) -> bool:
-    """Divide all gradients by the scale in place, and report whether one was not finite.
+    """Unscale the gradients in place and check them.
 
-    grads: float32 tensors of any shape, or None for a parameter without a gradient.
-    scale: a power of two. Returns True if any element was inf, -inf or NaN. Such elements stay;
-    all others are unscaled in any case.
+    grads: float32 tensors of any shape, or None for a parameter without a gradient. Each is
+    divided by the scale, a power of two. Returns True if any element was inf, -inf or NaN.
+    Such elements stay; all others are unscaled in any case.
     """
     ### BEGIN SOLUTION
     found = False
@@ -152,7 +154,8 @@ check("05.check_and_unscale", check_and_unscale_)
 # infinite.
 # </details>
 #
-# *Read [the solution](../solutions/05_dynamic_loss_scaling.ipynb) after 15 minutes.*
+# *Background: [lesson 5](../notebooks/05_dynamic_loss_scaling.ipynb), “The rule”. Read
+# [the solution](../solutions/05_dynamic_loss_scaling.ipynb) after 15 minutes.*
 
 # %% [markdown]
 # ## B The rule
@@ -205,7 +208,10 @@ class DynamicLossScaler(Numbers):
     """
 
     def update(self, found_inf: bool) -> None:
-        """Move scale and tracker on by one step. found_inf: whether a gradient of this step was not finite."""
+        """Move scale and tracker on by one step.
+
+        found_inf: whether a gradient of this step was not finite.
+        """
         ### BEGIN SOLUTION
         factor, self._growth_tracker = 1.0, self._growth_tracker + 1
         if found_inf:
@@ -257,7 +263,8 @@ check("05.dynamic_loss_scaler", DynamicLossScaler)
 # The new scaler was made with torch's constants. All five numbers must come from the state, the tracker too.
 # </details>
 #
-# *Read [the solution](../solutions/05_dynamic_loss_scaling.ipynb) after 50 minutes.*
+# *Background: [lesson 5](../notebooks/05_dynamic_loss_scaling.ipynb), “The rule”. Read
+# [the solution](../solutions/05_dynamic_loss_scaling.ipynb) after 50 minutes.*
 
 # %% [markdown]
 # ## C Skipped steps
@@ -265,7 +272,8 @@ check("05.dynamic_loss_scaler", DynamicLossScaler)
 # ### 5.4 A schedule that knows of skips ●○○ 10 minutes
 #
 # `scaler.step(optimizer)` skips the step if a gradient is not finite. `scheduler.step()` knows nothing of this. In a
-# short run with warmup, ten skips at the start are ten steps of warmup that no weight has seen; and torch warns:
+# short run with warmup, ten skips at the start are ten steps of warmup that no weight has seen. If the very first step
+# is skipped, torch warns:
 #
 # > Detected call of `lr_scheduler.step()` before `optimizer.step()`
 #
@@ -275,9 +283,10 @@ check("05.dynamic_loss_scaler", DynamicLossScaler)
 
 # %% exercise="05.finish_step"
 def finish_step(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer, scheduler) -> None:
-    """Step the optimizer through the scaler, update the scaler, and step the scheduler unless the step was skipped.
+    """Finish one step of optimizer, scaler and scheduler.
 
-    The gradients are there, and scaled. scheduler: one of torch.optim.lr_scheduler.
+    The gradients are there, and scaled. The optimizer steps through the scaler, the scaler is
+    updated, and the scheduler, one of torch.optim.lr_scheduler, steps unless the step was skipped.
     """
     ### BEGIN SOLUTION
     before = scaler.get_scale()
@@ -303,7 +312,8 @@ check("05.finish_step", finish_step)
 # The scale also changes when it grows. A skip is a scale that *fell*.
 # </details>
 #
-# *Read [the solution](../solutions/05_dynamic_loss_scaling.ipynb) after 15 minutes.*
+# *Background: [lesson 5](../notebooks/05_dynamic_loss_scaling.ipynb), “What a skip does not undo”. Read
+# [the solution](../solutions/05_dynamic_loss_scaling.ipynb) after 15 minutes.*
 
 # %% [markdown]
 # ### 5.5 Did the step happen? ●●○ 15 minutes
@@ -320,10 +330,11 @@ check("05.finish_step", finish_step)
 
 # %% exercise="05.step_all"
 def step_all(scaler: torch.amp.GradScaler, optimizers: list[torch.optim.Optimizer]) -> list[bool]:
-    """Step all optimizers through the scaler, update it, and tell for each optimizer whether it stepped.
+    """Step all optimizers and tell which ones stepped.
 
     The gradients are there, and scaled; nobody has called unscale_ yet. Every optimizer has at least
-    one gradient; some may be fused. Returns one bool per optimizer, in order.
+    one gradient; some may be fused. Each steps through the scaler, then the scaler is updated.
+    Returns one bool per optimizer, in order.
     """
     ### BEGIN SOLUTION
     happened = []
@@ -358,7 +369,8 @@ check("05.step_all", step_all)
 # Its weights did not move, but it happened: Adam would have updated its averages. Compare gradients, not weights.
 # </details>
 #
-# *Read [the solution](../solutions/05_dynamic_loss_scaling.ipynb) after 22 minutes.*
+# *Background: [lesson 5](../notebooks/05_dynamic_loss_scaling.ipynb), “Did it step?”. Read
+# [the solution](../solutions/05_dynamic_loss_scaling.ipynb) after 22 minutes.*
 
 # %% [markdown]
 # ### 5.6 bfloat16 without a scaler ●○○ 10 minutes
@@ -370,9 +382,9 @@ check("05.step_all", step_all)
 
 # %% exercise="05.guarded_step"
 def guarded_step(loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> bool:
-    """Compute the gradients of the loss, and step only if all of them are finite.
+    """Step only if all gradients of the loss are finite.
 
-    Gradients left from before do not count; a parameter may have none. A step that is left out changes
+    Calls backward. Gradients left from before do not count; a parameter may have none. A step that is left out changes
     neither weights nor the optimizer's state. Returns whether the step happened.
     """
     ### BEGIN SOLUTION
@@ -407,7 +419,8 @@ check("05.guarded_step", guarded_step)
 # for all of them, not finite if one of them is not, and costs one wait. (It may also overflow when all are finite, but
 # such a step you would not want either.)
 #
-# *Read [the solution](../solutions/05_dynamic_loss_scaling.ipynb) after 15 minutes.*
+# *Background: [lesson 5](../notebooks/05_dynamic_loss_scaling.ipynb), “Without a scaler: bfloat16”. Read
+# [the solution](../solutions/05_dynamic_loss_scaling.ipynb) after 15 minutes.*
 
 # %% [markdown]
 # ## D Which scale?
@@ -424,11 +437,11 @@ check("05.guarded_step", guarded_step)
 
 # %% exercise="05.landing"
 def landing(histogram: dict[int, int], dtype: torch.dtype, scale: float) -> dict[str, float]:
-    """Return the fractions of gradients that become zero, subnormal or normal numbers, or overflow.
+    """Return the fractions of gradients in each place.
 
     histogram: the number of gradients by exponent. dtype: torch.float16 or torch.bfloat16.
     scale: a power of two that the gradients are multiplied by, before they are rounded to dtype.
-    Returns a dict with the keys "zero", "subnormal", "normal", "overflow"; the values add up to 1.
+    Returns a dict with the keys "zero", "subnormal", "normal" and "overflow", whose values add up to 1.
     """
     ### BEGIN SOLUTION
     counts = {"zero": 0, "subnormal": 0, "normal": 0, "overflow": 0}
@@ -462,7 +475,8 @@ check("05.landing", landing)
 # The smallest subnormal float16 number is 2⁻²⁴. But 1.5 · 2⁻²⁵ is nearer to it than to zero.
 # </details>
 #
-# *Read [the solution](../solutions/05_dynamic_loss_scaling.ipynb) after 22 minutes.*
+# *Background: [lesson 5](../notebooks/05_dynamic_loss_scaling.ipynb), “Where gradients lie”. Read
+# [the solution](../solutions/05_dynamic_loss_scaling.ipynb) after 22 minutes.*
 
 # %% [markdown]
 # ### 5.8 Choose a scale ●○○ 10 minutes
@@ -474,11 +488,11 @@ check("05.landing", landing)
 
 # %% exercise="05.choose_scale"
 def choose_scale(histogram: dict[int, int], headroom: int) -> tuple[float, float]:
-    """Choose the largest power of two as a scale for float16, and return it with the fraction that it loses.
+    """Choose a scale for float16 from a histogram.
 
-    histogram: as in 5.7. headroom: a number of powers of two, 0 or more. With the scale times
-    2**headroom, no bin overflows. Returns (scale, lost): lost is the fraction of gradients that become
-    zero under this scale (without the headroom).
+    histogram: as in 5.7. headroom: a number of powers of two, 0 or more.
+    Returns (scale, lost). scale: the largest power of two for which no bin overflows even when it is
+    multiplied by 2**headroom. lost: the fraction of gradients that become zero under this scale alone.
     """
     ### BEGIN SOLUTION
     power = 15 - headroom - max(histogram)  # 1.5 * 2**15 is finite in float16, 1.5 * 2**16 is not
@@ -498,11 +512,12 @@ check("05.choose_scale", choose_scale)
 #
 # <details><summary>Some gradients are lost with any scale</summary>
 #
-# float16 has forty powers of two from its smallest subnormal number to its largest one. A histogram that is wider than
-# that does not fit: something is lost, and this is what `lost` says.
+# From its smallest subnormal number to its largest one, float16 has forty powers of two. A histogram that is much wider
+# does not fit: something is lost, and `lost` says how much.
 # </details>
 #
-# *Read [the solution](../solutions/05_dynamic_loss_scaling.ipynb) after 15 minutes.*
+# *Background: [lesson 5](../notebooks/05_dynamic_loss_scaling.ipynb), “Where gradients lie”. Read
+# [the solution](../solutions/05_dynamic_loss_scaling.ipynb) after 15 minutes.*
 
 # %% [markdown]
 # ## E Runs
@@ -516,10 +531,14 @@ check("05.choose_scale", choose_scale)
 
 # %% exercise="05.checkpoint"
 class Checkpoint:
-    """Save and restore everything that a training run needs to go on."""
+    """Save and restore a training run.
+
+    model: a torch.nn.Module. optimizer: one of torch.optim. scheduler: one of
+    torch.optim.lr_scheduler. scaler: a torch.amp.GradScaler.
+    """
 
     @staticmethod
-    def save(model: torch.nn.Module, optimizer: torch.optim.Optimizer, scheduler, scaler: torch.amp.GradScaler) -> dict:
+    def save(model, optimizer, scheduler, scaler) -> dict:
         """Return the state of the four objects. It must not change when training goes on."""
         ### BEGIN SOLUTION
         objects = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "scaler": scaler}
@@ -527,9 +546,7 @@ class Checkpoint:
         ### END SOLUTION
 
     @staticmethod
-    def load(
-        state: dict, model: torch.nn.Module, optimizer: torch.optim.Optimizer, scheduler, scaler: torch.amp.GradScaler
-    ) -> None:
+    def load(state: dict, model, optimizer, scheduler, scaler) -> None:
         """Load a state that save returned into four new objects."""
         ### BEGIN SOLUTION
         for name, thing in (("model", model), ("optimizer", optimizer), ("scheduler", scheduler), ("scaler", scaler)):
@@ -553,7 +570,8 @@ check("05.checkpoint", Checkpoint)
 # `load_state_dict`.
 # </details>
 #
-# *Read [the solution](../solutions/05_dynamic_loss_scaling.ipynb) after 22 minutes.*
+# *Background: [lesson 5](../notebooks/05_dynamic_loss_scaling.ipynb), “Resume”. Read
+# [the solution](../solutions/05_dynamic_loss_scaling.ipynb) after 22 minutes.*
 
 # %% [markdown]
 # ### 5.10 What went wrong? ●●○ 12 minutes
@@ -601,7 +619,8 @@ check("05.diagnoses", diagnoses)
 # helps: then the loss says whether the forward pass is to blame.
 # </details>
 #
-# *Read [the solution](../solutions/05_dynamic_loss_scaling.ipynb) after 18 minutes.*
+# *Background: [lesson 5](../notebooks/05_dynamic_loss_scaling.ipynb), “What no scale can cure, and what has no floor”. Read
+# [the solution](../solutions/05_dynamic_loss_scaling.ipynb) after 18 minutes.*
 
 # %% [markdown]
 # ## What you built
@@ -628,7 +647,7 @@ with needs("05.dynamic_loss_scaler"):
 
 # %% [markdown]
 # Next, mixed-precision training without any of torch's helpers but autocast: your scaler, your check, on the task that
-# float16 cannot learn. The loss is multiplied by 10⁻⁷, so that its gradients are as small as those of a large model.
+# float16 cannot learn. The loss is multiplied by 10⁻⁷, so that its gradients are too small for float16.
 
 
 # %%
@@ -644,7 +663,8 @@ def learn(step, steps=60):
 
 
 # %% [markdown]
-# **Predict** which of the three learns: a scale of 1, a constant scale of 2²⁰, your dynamic scale.
+# **Predict** which of the three learns: a scale of 1, a constant scale of 2²⁰, or your dynamic scale, which begins far
+# too high, at 2⁴⁸.
 
 
 # %%
@@ -667,8 +687,10 @@ def dynamic_step(scaler):
 
 
 # %%
+from itertools import groupby
+
 with needs("05.static_step", "05.check_and_unscale", "05.dynamic_loss_scaler"):
-    scaler = DynamicLossScaler(scale=2.0**36, growth_interval=10)
+    scaler = DynamicLossScaler(scale=2.0**48, growth_interval=10)
     scaler.history = []
     results = {
         "scale 1": learn(lambda *given: static_step(*given, 1.0)),
@@ -676,7 +698,7 @@ with needs("05.static_step", "05.check_and_unscale", "05.dynamic_loss_scaler"):
         "dynamic": learn(dynamic_step(scaler)),
     }
     print("\n".join(f"{name:10} mean squared error {error:.4f}" for name, error in results.items()))
-    print("powers of two of the dynamic scale:", *(f"{math.log2(scale):.0f}" for scale in scaler.history))
+    print("the dynamic scale, as powers of two:", *(f"{math.log2(scale):.0f}" for scale, _ in groupby(scaler.history)))
     assert results["scale 1"] > 2 * max(results["scale 2^20"], results["dynamic"])
 
 # %% [markdown]
@@ -692,9 +714,10 @@ with needs("05.landing", "05.choose_scale"):
     exponents = torch.frexp(hidden.weight.grad.flatten())[1] - 1  # frexp gives a mantissa from 0.5 to 1
     histogram = {e: exponents.tolist().count(e) for e in sorted(set(exponents.tolist()))}
     scale, lost = choose_scale(histogram, headroom=3)
-    print(histogram, f"\nscale 2^{math.log2(scale):.0f}, lost {lost:.0%}")
+    print(histogram, f"\nchosen: 2^{math.log2(scale):.0f}, lost {lost:.0%}")
     for s in (1.0, scale):
-        print(f"{s:12.0f}", {place: f"{part:.0%}" for place, part in landing(histogram, torch.float16, s).items()})
+        parts = landing(histogram, torch.float16, s)
+        print(f"scale 2^{math.log2(s):.0f}:", *(f"{place} {part:.0%} " for place, part in parts.items()))
     assert landing(histogram, torch.float16, 1.0)["zero"] > lost
 
 # %% [markdown]

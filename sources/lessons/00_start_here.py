@@ -232,7 +232,7 @@ check("01.mask_scores", mask_scores)
 # | | [**2 Where precision is lost**][lesson2] | sums, weight updates, softmax, variance | 45 | [lab 2][lab2], 136 |
 # | Hardware | [**3 Tensor Cores and when they help**][lesson3] | when it is faster | 45 | [lab 3][lab3], 127 |
 # | AMP | [**4 Autocast and its op lists**][lesson4] | which operation runs in which dtype | 45 | [lab 4][lab4], 165 |
-# | | 5 Dynamic loss scaling | why float16 needs a scaler | 45 | *planned* |
+# | | [**5 Dynamic loss scaling**][lesson5] | why float16 needs a scaler | 45 | [lab 5][lab5], 144 |
 # | | 6 The order of a step | clipping, accumulation, several optimizers | 45 | *planned* |
 # | | 7 Speed and memory of a real model | the ledger, predicted and measured | 45 | *planned* |
 # | Scale | 8 DDP and sharding | what is sent, in which dtype | 45 | *planned* |
@@ -252,6 +252,8 @@ check("01.mask_scores", mask_scores)
 # [lab3]: ../labs/03_tensor_cores.ipynb
 # [lesson4]: 04_autocast.ipynb
 # [lab4]: ../labs/04_autocast.ipynb
+# [lesson5]: 05_dynamic_loss_scaling.ipynb
+# [lab5]: ../labs/05_dynamic_loss_scaling.ipynb
 #
 # ## Where to run it
 #

@@ -38,11 +38,6 @@ def mutants():
     return {mutant.name: mutant.answer for mutant in load_mutants(ROOT / "sources" / "mutants" / f"{STEM}.py")}
 
 
-def number(name):
-    """The number of the exercise in the lab: 3 for dynamic_loss_scaler."""
-    return list(lab(STEM).exercises).index(f"05.{name}") + 1
-
-
 # --- 5.1 ---------------------------------------------------------------------------------------------------------
 
 
@@ -231,12 +226,17 @@ def test_the_schedule_counts_the_steps_that_happened(secret):
             assert float(lr) == 0.5 * 0.5**done
 
 
-def test_the_warning_of_pytorch_is_what_the_lab_quotes():
+@pytest.mark.parametrize("finish", ["always_on_schedule", "finish_step"])
+def test_torch_warns_as_the_lab_says_if_the_first_step_is_skipped(finish, recwarn):
     weight = torch.zeros(1, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=0.1)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 1.0)
-    with pytest.warns(UserWarning, match=r"Detected call of `lr_scheduler\.step\(\)` before `optimizer\.step\(\)`"):
-        scheduler.step()
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale((weight * INF).sum()).backward()
+    (answer(finish) if finish == "finish_step" else mutants()[finish])(scaler, optimizer, scheduler)
+    texts = [str(warning.message) for warning in recwarn]
+    quoted = "Detected call of `lr_scheduler.step()` before `optimizer.step()`"
+    assert [text.startswith(quoted) for text in texts] == [True] * (finish != "finish_step")
 
 
 @pytest.mark.parametrize("secret", SECRETS)
