@@ -185,7 +185,7 @@ def test_saved_activations_are_what_the_nodes_of_the_graph_hold(name, policy, li
     activations = sum(size for address, size in found.items() if address not in held)
     weight_casts = sum(size for address, size in casts.items() if address not in held)
     ledger = predict(model, batch, **how)
-    assert ledger["saved activations"] == pytest.approx(activations, rel=0.001)
+    assert ledger["saved activations"] == pytest.approx(activations, rel=0.005)
     assert ledger.saved_casts == weight_casts
     assert sum(ledger.by_module.values()) == sum(ledger.by_dtype.values()) == ledger["saved activations"]
 
