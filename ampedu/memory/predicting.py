@@ -3,14 +3,10 @@
 import contextlib
 
 import torch
-from torch._subclasses import fake_tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ampedu.memory.ledger import Ledger, recorded
 from ampedu.memory.plan import LedgerError, Step, planned, replaced
 from ampedu.memory.tracker import Tracker
-
-DATA_DEPENDENT = (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException)
 
 
 def predict(
@@ -41,7 +37,9 @@ def predict(
     LedgerError: the model asks for values, which fake tensors do not have. ValueError, TypeError: a bad argument.
     """
     plan = planned(model, policy, device_policy, "cpu", optimizer, implementation, checkpoint, loss, accumulate)
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    from torch._subclasses import fake_tensor  # slow to import, and most who import this module do not predict
+
+    mode = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)
 
     def fake(tensor):
         dtype = plan.dtype if plan.dtype is not None and tensor.is_floating_point() else tensor.dtype
@@ -49,7 +47,7 @@ def predict(
             return torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype, device="cpu")
 
     step_model, step_batch = replaced(model, batch, fake)
-    with _explained(), torch.enable_grad(), mode:
+    with _explained(fake_tensor), torch.enable_grad(), mode:
         step = Step(plan, step_model, step_batch)
         step.run()
         tracker = Tracker(step.model)
@@ -57,10 +55,10 @@ def predict(
 
 
 @contextlib.contextmanager
-def _explained():
+def _explained(fake_tensor):
     try:
         yield
-    except DATA_DEPENDENT as error:
+    except (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException) as error:
         raise LedgerError(
             f"the model asks for values ({error}), and a prediction has shapes and dtypes only: use measure, or leave "
             "out what depends on values, such as .item(), nonzero() and masks as indices"

@@ -2,7 +2,7 @@
 
 from matplotlib.patches import Patch
 
-from ampedu.memory.ledger import MIB, Ledger, mib
+from ampedu.memory.ledger import MIB, Ledger, Moment, mib
 from ampedu.memory.tracker import (
     BUFFERS,
     CASTS,
@@ -34,15 +34,18 @@ SMALL = 0.004  # of the longest bar: what is thinner is not drawn, nor named
 
 
 @styled
-def memory_bars(ledgers: dict[str, Ledger], title: str = "Memory at the peak of a training step") -> Picture:
+def memory_bars(ledgers: dict[str, Ledger | Moment], title: str = "Memory at the peak of a training step") -> Picture:
     """Draw a bar per ledger: what is held at the peak of its step, with the phase in which that is.
 
-    ledgers: name to Ledger, such as {"float32": …, "AMP": …, "pure bfloat16": …}. ValueError: none is given.
+    ledgers: name to Ledger, such as {"float32": …, "AMP": …, "pure bfloat16": …}, or to the Moment that is to be drawn.
+    ValueError: none is given.
     """
     if not ledgers:
         raise ValueError("give memory_bars at least one ledger: {'float32': predict(model, batch)}")
-    bars = [(name, ledger.moments[ledger.peak_phase]) for name, ledger in ledgers.items()]
-    return _bars([(name, moment.rows, f"{mib(moment.bytes)}, {moment.name}") for name, moment in bars], title)
+    peaks = [
+        (name, item.moments[item.peak_phase] if isinstance(item, Ledger) else item) for name, item in ledgers.items()
+    ]
+    return _bars([(name, moment.rows, f"{mib(moment.bytes)}, {moment.name}") for name, moment in peaks], title)
 
 
 @styled

@@ -9,6 +9,7 @@ from ampedu.widgets.figure_slider import slider
 from ampedu.widgets.gpus import gpu_explorer
 from ampedu.widgets.gradients import gradient_range
 from ampedu.widgets.landing import update_explorer
+from ampedu.widgets.memory import memory_explorer
 from ampedu.widgets.operation import op_explorer
 from ampedu.widgets.question import quiz
 from ampedu.widgets.scaler import scaler_simulator
@@ -17,6 +18,7 @@ __all__ = [
     "bit_explorer",
     "gpu_explorer",
     "gradient_range",
+    "memory_explorer",
     "op_explorer",
     "quiz",
     "scaler_simulator",
