@@ -23,7 +23,7 @@ def memory_explorer(
     """Show what a transformer's training step holds at its peak in float32, under AMP and in pure bfloat16.
 
     Drag batch, sequence, width and depth, and turn checkpointing of the layers on. The model is the course's running
-    example (`ampedu.memory.formulas.Transformer`) with AdamW under the CUDA policy; formulas are evaluated, nothing runs.
+    example (`ampedu.memory.formulas.Transformer`) with AdamW under the CUDA policy; formulas say its bytes.
     Without a kernel: the picture of the sizes given here. ValueError: a size that its slider does not have.
     """
     sizes = {"batch": batch, "sequence": sequence, "width": width, "depth": depth}
