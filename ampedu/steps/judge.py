@@ -16,6 +16,7 @@ class Window:
     def __init__(self):
         self.unscaled = self.stepped = False
         self.backward_since = False  # a backward pass since unscale_ or the step
+        self.cleared_since = False  # its gradients were zeroed since unscale_
 
 
 class Judge:
@@ -125,6 +126,11 @@ class Judge:
 
     def cleared(self, entries) -> None:
         """zero_grad is about to run on these entries."""
+        keys = {id(entry.param) for entry in entries}
+        for optimizer in self.watch.optimizer_objects:
+            if any(id(param) in keys for param in parameters(optimizer)):
+                for key, window in self.windows.items():
+                    window.cleared_since |= key[1] == id(optimizer)
         for entry in entries:
             if entry.fresh and not entry.applied:
                 self.thrown[id(entry.param)] = (self.next_index(), entry.grad)
@@ -144,7 +150,7 @@ class Judge:
 
         def after(result, error):
             if error is None and scaler.is_enabled():
-                window.unscaled, window.backward_since = True, False
+                window.unscaled, window.backward_since, window.cleared_since = True, False, False
                 for entry in entries:
                     if entry.unit is not None:
                         entry.unit = entry.unit / scale
@@ -165,8 +171,8 @@ class Judge:
         if window.stepped:
             return self.found("missing-update" if window.backward_since else "unscale-after-step", self.next_index())
         if window.unscaled:
-            late = window.backward_since
-            return self.found("unscale-inside-accumulation" if late else "unscale-twice", self.next_index())
+            name = "unscale-inside-accumulation" if window.backward_since else "unscale-twice"
+            return self.found("missing-update" if window.cleared_since else name, self.next_index())
         return None
 
     def _raised(self, error, optimizer, entries) -> None:

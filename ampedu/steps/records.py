@@ -45,8 +45,8 @@ RULES = {
         "Call scaler.step() for every optimizer whose gradients come from a scaled loss, then scaler.update() once.",
     ),
     "missing-update": (
-        "scaler.update() was not called after scaler.step().",
-        "Call scaler.update() once after the steps of all optimizers.",
+        "scaler.update() was not called at the end of a step.",
+        "Call scaler.update() once after the steps of all optimizers, also if you skip a step yourself.",
     ),
     "update-before-step": (
         "scaler.update() was called before scaler.step() had used the gradients.",

@@ -362,6 +362,20 @@ def update_forgotten_with_clip(watch):
     _steps(watch, body)
 
 
+@wrong("missing-update", RuntimeError)
+def step_skipped_by_hand_without_update(watch):
+    def body(model, optimizer, scale, x, y, k):
+        optimizer.zero_grad()
+        scale.scale(mse(model, x, y)).backward()
+        scale.unscale_(optimizer)
+        if k == 1:
+            return
+        scale.step(optimizer)
+        scale.update()
+
+    _steps(watch, body, number=4)
+
+
 @wrong("missing-update")
 def update_forgotten_in_one_step(watch):
     def body(model, optimizer, scale, x, y, k):
