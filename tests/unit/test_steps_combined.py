@@ -128,19 +128,19 @@ def check_wrong(mistake, parts):
 
 
 def test_no_alarm_for_right_combinations():
-    for parts in random.Random(0).sample(ALL, 80):
+    for parts in random.Random(0).sample(ALL, 50):
         check_right(parts)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_in_any_combination_is_named(mistake):
-    for parts in random.Random(1).sample([parts for parts in ALL if possible(parts, mistake)], 12):
+    for parts in random.Random(1).sample([parts for parts in ALL if possible(parts, mistake)], 8):
         check_wrong(mistake, parts)
 
 
 @pytest.mark.slow
-def test_all_combinations():
-    for parts in ALL:
+def test_every_seventh_combination():  # 7 divides no number of choices, so that all choices meet
+    for parts in ALL[::7]:
         check_right(parts)
         for mistake in MISTAKES:
             if possible(parts, mistake):
