@@ -92,7 +92,7 @@ class Tracker(TorchDispatchMode):
 
     def of(self, tensor: torch.Tensor) -> Block | None:
         """The block of a tensor; None if it is not known."""
-        return self.blocks.get(tensor.untyped_storage()._cdata)
+        return self.blocks.get(tensor.untyped_storage()._cdata) if tensor.layout == torch.strided else None
 
     def saved(self) -> list[tuple[str, str, int]]:
         """(path of the module, name of the dtype, bytes) of each storage of saved activations that is alive."""
@@ -136,8 +136,8 @@ class Tracker(TorchDispatchMode):
         return RECOMPUTED if again else WORKING
 
     def _block(self, tensor, row) -> Block | None:
-        """The block of a tensor's storage, made in that row if it is not known; None on another device."""
-        if tensor.device.type != self.device:
+        """The block of a tensor's storage, made in that row if it is not known; None if it has no one storage here."""
+        if tensor.device.type != self.device or tensor.layout != torch.strided:  # sparse tensors have several
             return None
         storage = tensor.untyped_storage()
         key, size = storage._cdata, storage.nbytes()
