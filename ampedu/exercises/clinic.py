@@ -149,15 +149,18 @@ def in_words(case: dict) -> str:
 
 
 def symptom(id: str, answer) -> None:
-    """Print what the first public case of an exercise sees of an answer, or the error that it raises."""
-    print(f"{answer.__name__}: {_symptom(id, answer)}")
-
-
-def _symptom(id, answer):
+    """Print the first public case of an exercise, and what an answer does there: its result or its error."""
     from ampedu.exercises import judge, spec
 
     ex = spec.load(id)
-    (outcome,) = judge.observe(ex, answer, ex.cases()[:1])
+    first, *_ = ex.cases()
+    (outcome,) = judge.observe(ex, answer, [first])
+    print(f"{answer.__name__} on {ex.describe(first)}\n    {_outcome(id, ex, outcome)}")
+
+
+def _outcome(id, ex, outcome):
+    from ampedu.exercises import judge
+
     if judge.is_stub(ex, outcome):
         return f"waits for {id}"
     if "value" not in outcome:

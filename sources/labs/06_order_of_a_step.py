@@ -53,7 +53,7 @@ from ampedu.exercises import check
 # %% [markdown]
 # ## A Ward round
 #
-# All patients but two compute their loss with this function. It is healthy: the region ends before backward begins.
+# All patients but three compute their loss with this function. It is healthy: the region ends before backward begins.
 
 
 # %%
@@ -67,7 +67,8 @@ def forward(model, batch, loss_fn):
 # %% [markdown]
 # Read each loop, and stop where you would have written something else. Each has **one** mistake. Below it, `symptom`
 # calls it as the first case of its check does: a model of two to six weights, a few batches. It tells how far each
-# weight moved, or the error.
+# weight moved, in units of the learning rate, or the error. In a healthy loop that is the sum of a few gradients,
+# between 0.01 and 100.
 
 # %%
 from ampedu.exercises.clinic import symptom
@@ -226,7 +227,7 @@ symptom("06.patient_8", patient_8)
 
 # %% [markdown]
 # **Patient 9.** "Two heads, an optimizer for each, one backward. Now and then the second head takes a step of
-# the wrong size. After an overflow the scale falls to a quarter."
+# the wrong size. When both overflow, the scale falls to a quarter at once."
 
 
 # %%
@@ -348,11 +349,12 @@ check("06.diagnoses", diagnoses)
 
 # %% exercise="06.clipped_step"
 def clipped_step(model, batch, loss_fn, optimizer, scaler, max_norm: float) -> float:
-    """Train one step under autocast to float16, with the gradients clipped to max_norm.
+    """Train one step, with clipping.
 
-    batch: a pair of tensors (inputs, targets). loss_fn: of (outputs, targets). scaler: a
-    torch.amp.GradScaler. Returns the norm of all gradients before clipping, in units of the
-    unscaled loss; it is not finite if the step is skipped.
+    It runs under autocast to float16, with the gradients clipped to max_norm. batch: a pair of
+    tensors (inputs, targets). loss_fn: of (outputs, targets). scaler: a torch.amp.GradScaler.
+    Returns the norm of all gradients before clipping, in units of the unscaled loss; it is not
+    finite if the step is skipped.
     """
     ### BEGIN SOLUTION
     inputs, targets = batch
@@ -736,10 +738,11 @@ check("06.patient_10", repaired_10)
 
 # %% exercise="06.accumulate"
 def accumulate(model, batches: list, loss_fn, optimizer, scaler, steps: int) -> None:
-    """Train with windows of steps batches, each as if it were one batch.
+    """Train with accumulation.
 
-    batches: a list of pairs (x, y) with different numbers of rows. The last window may be smaller,
-    and is a step like the others. loss_fn: a mean over rows.
+    batches: a list of pairs (x, y) with different numbers of rows. Each window of steps of them is
+    one step, as if it were one batch. The last window may be smaller, and is a step like the
+    others. loss_fn: a mean over rows.
     """
     ### BEGIN SOLUTION
     for start in range(0, len(batches), steps):
@@ -782,7 +785,7 @@ check("06.accumulate", accumulate)
 
 # %% exercise="06.gan_step"
 def gan_step(generator, critic, real, noise, loss_fn, generator_optimizer, critic_optimizer, scaler) -> None:
-    """Train the critic for one step, then the generator, with one scaler.
+    """Train the critic for one step, then the generator.
 
     real: shape (n, 2). generator(noise) has the same shape. critic: shape (n, 2) to (n, 1).
     The critic's update must not contain gradients of the generator's loss, of this call or
@@ -850,9 +853,10 @@ check("06.gan_step", gan_step)
 
 # %% exercise="06.gradient_penalty"
 def penalty_step(critic, batch, loss_fn, optimizer, scaler, weight: float) -> float:
-    """Train one step of the loss above, under autocast to float16.
+    """Train one step, with the penalty.
 
-    batch: a pair (x, y); x has the shape (n, 2). critic: shape (n, 2) to (n, 1), each row by itself.
+    The loss is the one above, under autocast to float16. batch: a pair (x, y); x has the shape
+    (n, 2). critic: shape (n, 2) to (n, 1), each row by itself.
     Returns the penalty of this batch, without the weight.
     """
     ### BEGIN SOLUTION
@@ -914,10 +918,9 @@ HEALED = [clipped_step, repaired_2, repaired_3, repaired_4, repaired_5, repaired
 for (name, patient), healed in zip(WARD.items(), HEALED, strict=True):
     symptom(f"06.{name}", patient)
     symptom(f"06.{name}", healed)
-    print()
 
 # %% [markdown]
-# Does your accumulation equal one big batch? Seven rows, cut in two ways that should not matter.
+# Does your accumulation equal one big batch? Seven rows, cut in three ways that should not matter.
 
 
 # %%
