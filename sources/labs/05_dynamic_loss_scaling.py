@@ -23,7 +23,7 @@ this_machine(device).card("This lab computes on the CPU: its answers are the sam
 # %% [markdown]
 # | part | exercise | difficulty | minutes | points |
 # |---|---|---|---|---|
-# | A A scale | 5.1 A constant scale | ●○○ | 12 | 2 |
+# | A By hand | 5.1 A constant scale | ●○○ | 12 | 2 |
 # | | 5.2 Check and unscale in one pass | ●○○ | 10 | 2 |
 # | B The rule | 5.3 A scaler of your own | ●●● | 35 | 5 |
 # | C Skipped steps | 5.4 A schedule that knows of skips | ●○○ | 10 | 2 |
@@ -47,7 +47,7 @@ import torch.nn.functional as F
 from ampedu.exercises import check
 
 # %% [markdown]
-# ## A A scale
+# ## A By hand
 #
 # ### 5.1 A constant scale ●○○ 12 minutes
 #
@@ -384,8 +384,9 @@ check("05.step_all", step_all)
 def guarded_step(loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> bool:
     """Step only if all gradients of the loss are finite.
 
-    Calls backward. Gradients left from before do not count; a parameter may have none. A step that is left out changes
-    neither weights nor the optimizer's state. Returns whether the step happened.
+    Calls backward. Gradients left from before do not count; a parameter may have none.
+    A step that is left out changes neither weights nor the optimizer's state.
+    Returns whether the step happened.
     """
     ### BEGIN SOLUTION
     optimizer.zero_grad()
@@ -578,7 +579,7 @@ check("05.checkpoint", Checkpoint)
 #
 # Eight runs of the same small model under float16, ten steps each. For every step you see the loss, and the scale that
 # it was made with, as a power of two. Some runs are broken, and some only look so. Ten causes are offered; no run has
-# two, and two causes are not there.
+# two, and two causes are not there. Where the printed loss stands still, it does so to the last bit.
 
 # %% tags=["nbval-check-output"]
 from ampedu.exercises.scaling_runs import CAUSES, RUNS
@@ -619,8 +620,8 @@ check("05.diagnoses", diagnoses)
 # helps: then the loss says whether the forward pass is to blame.
 # </details>
 #
-# *Background: [lesson 5](../notebooks/05_dynamic_loss_scaling.ipynb), “What no scale can cure, and what has no floor”. Read
-# [the solution](../solutions/05_dynamic_loss_scaling.ipynb) after 18 minutes.*
+# *Background: [lesson 5](../notebooks/05_dynamic_loss_scaling.ipynb), “What no scale can cure, and what has no floor”.
+# Read [the solution](../solutions/05_dynamic_loss_scaling.ipynb) after 18 minutes.*
 
 # %% [markdown]
 # ## What you built
@@ -646,8 +647,8 @@ with needs("05.dynamic_loss_scaler"):
         assert mine.state_dict() == theirs.state_dict()
 
 # %% [markdown]
-# Next, mixed-precision training without any of torch's helpers but autocast: your scaler, your check, on the task that
-# float16 cannot learn. The loss is multiplied by 10⁻⁷, so that its gradients are too small for float16.
+# Next, mixed-precision training without any of torch's helpers but autocast: your scaler, your check, and a task that
+# float16 alone cannot learn. Its loss is multiplied by 10⁻⁷, so that the gradients are too small for float16.
 
 
 # %%
