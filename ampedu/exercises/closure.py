@@ -14,7 +14,8 @@ import symtable
 from dataclasses import dataclass, field
 
 _CELL_MAGIC_THAT_RUNS = ("%%time", "%%capture", "%%prun")
-_MAGIC = re.compile(r"\s*([%!?]|[\w.]+\?\??\s*$)|\s*[\w, ]+=\s*[%!]")
+# For a line without its indentation: leading blanks beside `[\w, ]` would take quadratic time.
+_MAGIC = re.compile(r"[%!?]|[\w.]+\?\??\s*$|[\w,][\w, ]*=\s*[%!]")
 _KEPT_BLOCKS = (ast.If, ast.Try)
 
 
@@ -150,7 +151,7 @@ def _without_magics(text):
     lines = []
     for line in text.split("\n"):
         indent = line[: len(line) - len(line.lstrip())]
-        lines.append(f"{indent}pass" if _MAGIC.match(line) else line)
+        lines.append(f"{indent}pass" if _MAGIC.match(line[len(indent) :]) else line)
     return "\n".join(lines)
 
 

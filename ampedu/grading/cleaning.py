@@ -56,16 +56,20 @@ def kill_others() -> None:
         os.kill(-1, signal.SIGKILL)
 
 
-def kill_all(child: int, sandboxed: bool) -> dict:
+def kill_all(child: int, sandboxed: bool, patience: float) -> dict:
     """End and reap everything that descends from this process.
 
-    Returns how ``child`` had ended by itself: {"exit": code}, {"signal": number}, or {} if it was still running.
+    Returns how ``child`` ended by itself within ``patience`` seconds: {"exit": code}, {"signal": number}, or {}.
     """
-    ended = {}
+    ended, deadline = {}, time.monotonic() + patience
     with contextlib.suppress(ChildProcessError):
-        info = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if info is not None:
-            ended = {"exit" if info.si_code == os.CLD_EXITED else "signal": info.si_status}
+        while True:
+            info = os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if info is not None:
+                ended = {"exit" if info.si_code == os.CLD_EXITED else "signal": info.si_status}
+            if ended or time.monotonic() >= deadline:
+                break
+            time.sleep(0.002)
     while True:
         if sandboxed:
             kill_others()

@@ -19,7 +19,7 @@ ID = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+@-]{0,62}[A-Za-z0-9_+@-])?")
 CANVAS = re.compile(r"(?P<name>[^_/]+)_(?P<late>LATE_)?(?P<user>\d{1,19})_(?P<upload>\d{1,19})_(?P<file>[^/]+)")
 MOODLE = re.compile(r"(?P<name>[^/]+)_(?P<user>\d{1,19})_assignsubmission_[a-z]+_?")
 _ATTEMPT = re.compile(r"-(\d{1,4})\.ipynb$")
-_JUNK = re.compile(r"(^|/)(\.|__MACOSX(/|$)|Thumbs\.db$|desktop\.ini$)")
+_JUNK = re.compile(r"(^|/)(\.(?!\.)|__MACOSX(/|$)|Thumbs\.db$|desktop\.ini$)")
 MAX_ENTRIES, MAX_DEPTH = 100_000, 4
 
 

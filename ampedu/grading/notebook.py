@@ -41,9 +41,10 @@ def read_file(path) -> bytes:
         if error.errno in (errno.ELOOP, errno.EMLINK):
             raise Unreadable("This is a link to another file. Hand in the notebook itself.") from None
         raise Unreadable(f"The file cannot be opened ({error.strerror}).") from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise Unreadable("This is not a regular file. Hand in the notebook itself.")
     with os.fdopen(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise Unreadable("This is not a regular file. Hand in the notebook itself.")
         if os.fstat(fd).st_size > MAX_BYTES:
             raise Unreadable(too_large())
         return capped(file)

@@ -45,6 +45,8 @@ class Observed:
 class Sandbox:
     """A worker for the exercises of one lab. Use as a context manager, or call ``close``.
 
+    starts: how often it had to be started. dirty: what the last unit left behind, so that a fresh one is needed.
+
     kind: "bwrap" or "none". stems: whose exercises are loaded. without: modules that it must not show.
     memory: bytes for all processes of a unit together. seconds: CPU seconds for one process. folder: where its
     temporary files go, by default the system's place.
@@ -56,7 +58,7 @@ class Sandbox:
         self.folder = folder
         self.stage = stage.make(self.without, folder)
         self.process = self.control = self.scratch = None
-        self.starts = 0
+        self.starts, self.dirty = 0, []
 
     def __enter__(self):
         return self
@@ -190,14 +192,15 @@ class Sandbox:
                     os.close(write)
             observed = _collect(_Reader(read), count, seconds, time.monotonic() + within)
             try:
-                self.control.sendall(b"S")
+                self.control.sendall(b"E" if observed.end == "crashed" else b"S")
                 reply = self._reply(STOP_SECONDS)
             except (OSError, SandboxDied):
                 self.stop()
                 if observed.end == "ok":
                     return observed
                 raise SandboxDied("the worker ended during a unit") from None
-        if reply["dirty"]:
+        self.dirty = reply["dirty"]
+        if self.dirty:
             self.stop()
         return _explained(observed, reply, count, seconds, self.memory)
 

@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from ampedu.exercises import data, spec
+from ampedu.exercises.limits import TimeLimit, limited
 from ampedu.grading import answers, cleaning, expected, ingest, judging, notebook, results, stage
 from ampedu.grading.course import Lab
 from ampedu.grading.ingest import Submission
 from ampedu.grading.results import LabResult
 from ampedu.grading.sandbox import Sandbox, SandboxDied, SandboxError
 
-TRIES = 2
+TRIES, LOCATE_SECONDS = 2, 30.0
 
 
 @dataclass(frozen=True)
@@ -121,12 +122,12 @@ def grade(submission: Submission, labs: list[Lab], old: list[LabResult]) -> Grad
         content = ingest.load(submission)
         shared["sha256"] = hashlib.sha256(content).hexdigest()
         opened = notebook.parse(content)
+        lab, located = _located(submission, opened, labs)
     except notebook.Unreadable as error:
         lab = named(submission, labs)
         points = sum(ex.points for ex in spec.of_stem(lab.stem))
         found = LabResult(lab.stem, "unreadable", 0, points, reason=str(error), **shared)
         return Graded(submission, lab.stem, found, {}, False)
-    lab, located = choose(submission, opened, labs)
     key = _key(lab, located)
     trees = {id: (answer.normal, answer.nodes) for id, answer in located.items()}
     for item in old:
@@ -146,6 +147,13 @@ def grade(submission: Submission, labs: list[Lab], old: list[LabResult]) -> Grad
 def named(submission: Submission, labs: list[Lab]) -> Lab:
     """The lab whose stem the file's name holds; else the first."""
     return next((lab for lab in labs if lab.stem in submission.shown), labs[0])
+
+
+def _located(submission, opened, labs):
+    try:
+        return limited(LOCATE_SECONDS, lambda: choose(submission, opened, labs))
+    except TimeLimit:
+        raise notebook.Unreadable("The code of this notebook takes too long to read. Remove what is not code.") from None
 
 
 def choose(submission: Submission, opened: notebook.Notebook, labs: list[Lab]):

@@ -28,7 +28,8 @@ from ampedu.exercises.state import captured, neutral, reseed
 from ampedu.grading import cleaning, transport
 
 DEFINITION_SECONDS = 10.0
-WATCH = 0.1
+WATCH, ENDING = 0.1, 2.0
+RUN, STOP, ENDED = b"R", b"S", b"E"
 PROCESSES, OPEN_FILES, FILE_BYTES = 64, 256, 64 << 20
 _AS_IN_PYTHON = {
     signal.SIGINT: signal.default_int_handler,
@@ -80,7 +81,7 @@ def observe(job: dict, send) -> None:
             return
         send({"definition": {}})
         if ex is None:
-            send({"outcome": {"value": plain.freeze(answer())}})
+            send({"outcome": _probed(answer)})
             return
 
         def each(outcome, error):
@@ -88,6 +89,13 @@ def observe(job: dict, send) -> None:
             send({"outcome": outcome, **details})
 
         judge.observe(ex, answer, job["cases"], each=each)
+
+
+def _probed(probe):
+    try:
+        return {"value": plain.freeze(probe())}
+    except Exception as error:
+        return {"error": type(error).__name__, "text": judge.first_line(error)}
 
 
 def _described(error):
@@ -175,18 +183,18 @@ def serve(control: socket.socket) -> None:
             _child(*fds, hello)
         for fd in fds:
             os.close(fd)
-        stopped, reason = _wait(control, hello["memory"])
-        ended = cleaning.kill_all(child, sandboxed)
-        if not stopped:
+        word, reason = _wait(control, hello["memory"])
+        ended = cleaning.kill_all(child, sandboxed, patience=ENDING if word == ENDED else 0.0)
+        if not word:
             return
         dirty = cleaning.wipe(before) if sandboxed else []
         _write(control, {"ended": ended, "reason": reason, "dirty": dirty})
 
 
 def _wait(control, memory):
-    """Wait for the judge's word to stop (False if it went away), and the reason if the unit had to be killed before.
+    """The judge's word: STOP, ENDED if the way back was closed, or b"" if the judge is gone; and "memory" or "".
 
-    A unit whose processes take too much memory together is killed.
+    A unit whose processes take too much memory together is killed meanwhile.
     """
     reason = ""
     base = cleaning.memory_of(os.getpid())
@@ -194,7 +202,7 @@ def _wait(control, memory):
     try:
         while True:
             try:
-                return bool(control.recv(1)), reason
+                return control.recv(1), reason
             except TimeoutError:
                 if not reason and cleaning.memory_of_others(base) > memory:
                     reason = "memory"

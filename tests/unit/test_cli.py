@@ -27,7 +27,10 @@ def test_import_loads_nothing_heavy():
     assert {name for name in with_ampedu - bare if not name.startswith("ampedu")} == set()
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["doctor", "--help"], ["reset", "--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["doctor", "--help"], ["reset", "--help"], ["grade", "--help"], ["grade", "run", "--help"], ["--version"]],
+)
 def test_help_loads_no_torch(arguments):
     code = f"import ampedu.cli\ntry: ampedu.cli.main({arguments})\nexcept SystemExit as stop: assert stop.code == 0"
     assert not modules_after(code) & HEAVY
@@ -37,7 +40,7 @@ def test_unknown_command_names_the_near_one(capsys):
     assert cli.main(["dotcor"]) == 2
     assert "ampedu doctor" in capsys.readouterr().err
     assert cli.main(["zzz"]) == 2
-    assert "doctor, exercises, progress, reset" in capsys.readouterr().err
+    assert "doctor, exercises, grade, progress, reset" in capsys.readouterr().err
 
 
 def test_no_command_shows_the_help(capsys):

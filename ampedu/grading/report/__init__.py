@@ -1,0 +1,46 @@
+"""From the results of a run to what people read: scores.csv, feedback/ID.html and class.html."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from ampedu.grading import results
+
+
+def write(out) -> list[Path]:
+    """Write all reports of a finished run into its folder; the files, in the order scores, class, feedback.
+
+    Pages of students who are not in the run any more are removed. Raises results.ResultDamaged, FileNotFoundError
+    without a run, ImportError without jinja2.
+    """
+    from ampedu.grading.report import class_report, feedback, scores
+
+    out = Path(out)
+    run, students = results.load_run(out)
+    pages = {out / "scores.csv": scores.text(run, students), out / "class.html": class_report.render(run, students)}
+    folder = out / "feedback"
+    for student in students:
+        pages[folder / f"{student.student_id}.html"] = feedback.render(run, student)
+    folder.mkdir(exist_ok=True)
+    for path, text in pages.items():
+        replace(path, text.encode("utf-8"))
+    for path in folder.glob("*.html"):
+        if path not in pages:
+            path.unlink()
+    return list(pages)
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write a file so that a reader, or an interruption, never sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, part = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.chmod(part, 0o644)
+        os.replace(part, path)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,68 @@
+"""Notebooks made on the spot, one warm sandbox for all tests that need one, and a secret and a cache of their own."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from ampedu.exercises import of_stem
+from ampedu.grading import stage
+from ampedu.grading.confine import SandboxError
+from ampedu.grading.sandbox import Sandbox
+
+ROOT = Path(__file__).resolve().parents[2]
+LAB = "01_bit_layouts"
+
+
+def written(path: Path, cells, **more) -> Path:
+    """A notebook file. cells: texts of code cells, or (kind, text)."""
+    pairs = [("code", cell) if isinstance(cell, str) else cell for cell in cells]
+    node = {"cells": [{"cell_type": kind, "source": text, "metadata": {}} for kind, text in pairs]}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**node, "nbformat": 4, "nbformat_minor": 5, "metadata": {}, **more}))
+    return path
+
+
+def cells_of(path: Path) -> list[tuple[str, str]]:
+    """(kind, text) of the cells of a notebook file."""
+    return [(cell["cell_type"], "".join(cell["source"])) for cell in json.loads(path.read_text())["cells"]]
+
+
+def why_no_sandbox() -> str:
+    """The reason why bubblewrap cannot be used here, or ""."""
+    if sys.platform != "linux" or shutil.which("bwrap") is None:
+        return "bubblewrap is not installed: apt install bubblewrap"
+    try:
+        with Sandbox("bwrap", ()) as tried:
+            tried.start()
+    except SandboxError as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture(scope="session")
+def bwrap():
+    """Skips where bubblewrap does not work."""
+    if reason := why_no_sandbox():
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def warm(bwrap):
+    """A sandbox for lab 01 that all tests share: that they do not disturb each other is what is promised."""
+    with Sandbox("bwrap", [LAB], stage.forbidden(of_stem(LAB))) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    """A cache of expected answers for the whole session: making them takes a while."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def own_folders(monkeypatch, cache, tmp_path_factory):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "config"))
