@@ -20,7 +20,7 @@ from ampedu.memory.plan import Step, planned, replaced
 from ampedu.memory.tracker import OPTIMIZER, PHASES, ROWS, Tracker
 
 OUT = Path(__file__).parents[1] / "ampedu" / "data" / "memory" / "transformer.json"
-SIZES = ((2, 3, 8), (3, 5, 8), (2, 7, 16), (5, 11, 24), (7, 2, 32), (3, 3, 40), (11, 13, 12))
+SIZES = ((2, 3, 8), (3, 5, 8), (2, 7, 16), (5, 11, 24), (7, 2, 32), (11, 13, 12))
 NAMES = tuple(ROWS)
 
 
@@ -101,8 +101,18 @@ def candidates(policy, checkpoint):
             for k in range(len(names)):
                 slope = high[k if k < end else k + layer] - low[k]
                 found.append((phase, np.concatenate([low[k] - slope, slope], axis=1)))
+    found = seen_at(policy, checkpoint, 4, found)
     totals = np.array([rows.sum(axis=0) for _, rows in found])
     return [found[k] for k in sorted(set(np.argmax(steps() @ totals.T, axis=1)))]
+
+
+def seen_at(policy, checkpoint, depth, moments):
+    """Those moments that a deeper model has, too: the others came from operations that do not belong together."""
+    size = SIZES[1]
+    log, values = logged(policy, checkpoint, *size, depth), np.array(monomials(*size))
+    values = np.concatenate([values, (depth - 1) * values])
+    known = {(phase, tuple(rows)) for phase in PHASES for rows in log.rows[phase]}
+    return [(phase, rows) for phase, rows in moments if (phase, tuple(int(x) for x in rows @ values)) in known]
 
 
 def steps():
