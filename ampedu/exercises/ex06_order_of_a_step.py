@@ -28,7 +28,7 @@ from ampedu.exercises.plain import NotPlain
 MOVED = {"rtol": 2e-3, "atol": 1e-3}
 SECONDS = 15.0  # the first optimizer of a process loads much of torch
 EVIDENCE = {
-    1: "no error; every update is far too small, and by the same factor, whatever max_norm is",
+    1: "no error; the updates are far too small. Who sees the gradients before they are divided by the scale?",
     2: "unscale_ raises in the second micro-batch; look at which lines belong to every micro-batch",
     3: "update raises in the first micro-batch; what has the scaler seen of the gradients by then?",
     4: "no error; the updates are too large by the scale, and an overflow reaches the weights",
