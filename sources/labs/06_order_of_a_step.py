@@ -74,7 +74,7 @@ def forward(model, batch, loss_fn):
 from ampedu.exercises.clinic import symptom
 
 # %% [markdown]
-# **Patient 1.** "The loss has been flat since I switched AMP on. No error. With ten times the `max_norm` it is flat, too."
+# **Patient 1.** "The loss has been flat since I switched AMP on. No error. Ten times the `max_norm`: flat, too."
 
 
 # %%
