@@ -3,12 +3,13 @@
 import json
 import shutil
 import sys
+from concurrent.futures import Executor, Future
 from pathlib import Path
 
 import pytest
 
 from ampedu.exercises import of_stem
-from ampedu.grading import stage
+from ampedu.grading import slot, stage
 from ampedu.grading.confine import SandboxError
 from ampedu.grading.sandbox import Sandbox
 
@@ -54,6 +55,28 @@ def warm(bwrap):
     """A sandbox for lab 01 that all tests share: that they do not disturb each other is what is promised."""
     with Sandbox("bwrap", [LAB], stage.forbidden(of_stem(LAB))) as sandbox:
         yield sandbox
+
+
+class Inline(Executor):
+    """Runs everything at once in this process."""
+
+    def __init__(self, settings):
+        slot.use(settings)
+
+    def submit(self, function, /, *args, **kwargs):
+        future = Future()
+        try:
+            future.set_result(function(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+@pytest.fixture
+def inline(warm, monkeypatch):
+    """For batch.grade(executor=…): no processes, and the shared sandbox, so that nothing has to start."""
+    monkeypatch.setattr(slot, "_ready", lambda stem: warm)
+    return lambda jobs, prepare, settings: Inline(settings)
 
 
 @pytest.fixture(scope="session")

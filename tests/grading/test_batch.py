@@ -131,7 +131,7 @@ def steady(out):
     return found
 
 
-def test_a_second_run_grades_only_what_changed(done, tmp_path):
+def test_a_second_run_grades_only_what_changed(done, inline, tmp_path):
     given, out, key, _, _ = done
     copy, again = tmp_path / "given", tmp_path / "out"
     shutil.copytree(given, copy, symlinks=True)
@@ -140,7 +140,7 @@ def test_a_second_run_grades_only_what_changed(done, tmp_path):
     (copy / "eve.ipynb").unlink()
     shutil.move(copy / "cyd.ipynb", copy / "cyd2.ipynb")
     roster = given.parent / "roster.csv"
-    run = grade("01", copy, again, secret_file=key, roster=roster, jobs=1)
+    run = grade("01", copy, again, secret_file=key, roster=roster, jobs=1, executor=inline)
     # fay and gus have no answers that could be compared, bob's changed, cyd2 is somebody new.
     assert (run.reused, run.regraded) == (2, 4) and run.students == ["ann", "bob", "cyd2", "dan", "fay", "gus", "zoe"]
     after, before = steady(again), steady(out)
@@ -187,11 +187,11 @@ def test_killed_in_the_middle_and_resumed(done, tmp_path):
     assert steady(tmp_path / "out") == steady(tmp_path / "whole")
 
 
-def test_a_surprising_canary_stops_everything(done, tmp_path, monkeypatch):
+def test_a_surprising_canary_stops_everything(done, inline, tmp_path, monkeypatch):
     given, _, key, _, _ = done
     monkeypatch.setattr(canaries, "hostile", lambda lab, course: SOLUTION.read_bytes())
     with pytest.raises(GradingError, match=f"hostile.*{MOST} points instead of 0"):
-        grade("01", given, tmp_path / "out", secret_file=key, jobs=1)
+        grade("01", given, tmp_path / "out", secret_file=key, jobs=1, executor=inline)
     assert list((tmp_path / "out").rglob("*.json")) == []
 
 

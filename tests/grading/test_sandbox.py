@@ -285,7 +285,7 @@ def alive(marker):
     return found
 
 
-@pytest.mark.parametrize("kind", ["bwrap", "none"])
+@pytest.mark.parametrize("kind", ["bwrap", pytest.param("none", marks=pytest.mark.slow)])
 def test_nothing_runs_on_when_the_judge_is_killed(kind, request, tmp_path):
     if kind == "bwrap":
         request.getfixturevalue("bwrap")
