@@ -46,6 +46,8 @@ def run_distributed(what, nproc=2, backend="auto", timeout=120, args=(), *, max_
     job = task.describe(what)
     if not isinstance(nproc, int) or isinstance(nproc, bool) or not 1 <= nproc <= 64:
         raise ValueError(f"nproc is {nproc!r}: give a number of processes from 1 to 64")
+    if not isinstance(max_restarts, int) or max_restarts < 0:
+        raise ValueError(f"max_restarts is {max_restarts!r}: give a whole number from 0 up")
     if not timeout > 0:
         raise ValueError(f"timeout is {timeout!r}: give seconds, more than 0")
     backend = choose_backend(backend, nproc, quiet)
@@ -92,7 +94,7 @@ class _Run:
         self.mark = uuid.uuid4().hex
         self.logs = folder / "logs"
         self.output = Output(self.logs, nproc, quiet)
-        env = processes.environment(self.mark, max(1, _facts.cores() // nproc), backend)
+        env = processes.environment(self.mark, max(1, _facts.cores() // nproc), backend, max_restarts > 0)
         command = [
             *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "localhost"),
             *("--nproc-per-node", str(nproc), "--max-restarts", str(max_restarts)),
@@ -131,10 +133,13 @@ class _Run:
         log = (self.folder / "launcher.log").read_text(encoding="utf-8", errors="replace")
         killed = [(int(rank), int(code)) for rank, code in ENDED.findall(log)]
         # torchrun ends the others by SIGTERM; a report of a rank may be the echo of another's death.
-        killed = [(rank, code) for rank, code in killed if code not in (1, -signal.SIGTERM)]
+        told = {report["rank"] for report in reports}
+        killed = [(rank, code) for rank, code in killed if code != -signal.SIGTERM and rank not in told]
         if killed:
             rank, code = killed[0]
-            how = f"was killed by {_signal(-code)}" if code < 0 else f"ended with exit code {code}"
+            how = f"was killed by {_signal(-code)}" if code < 0 else f"ended with exit code {code} and no traceback"
+            if code == -9:
+                how += " (the system does that when memory runs out)"
             said = self.output.errors(rank)
             text = f"rank {rank} {how}; the launcher ended the other ranks" + (f"\n{said}" if said else "")
             return DistributedError(text, rank, self.output.text)

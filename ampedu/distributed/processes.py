@@ -19,7 +19,7 @@ OF_RANKS = (
 )  # fmt: skip
 
 
-def environment(mark: str, threads: int, backend: str) -> dict[str, str]:
+def environment(mark: str, threads: int, backend: str, restarts: bool) -> dict[str, str]:
     """The environment of the launcher and its ranks."""
     env = {key: value for key, value in os.environ.items()
            if key not in OF_RANKS and not key.startswith(OF_LAUNCHERS)}  # fmt: skip
@@ -28,6 +28,8 @@ def environment(mark: str, threads: int, backend: str) -> dict[str, str]:
     env["OMP_NUM_THREADS"] = str(threads)
     env["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     env.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # not a word about IPv6 and sockets
+    if restarts:  # a store of its own for each: in a shared one, ranks find the addresses of the dead (pytorch #135712)
+        env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     if sys.platform == "win32":
         env.setdefault("USE_LIBUV", "0")  # torch's Windows builds have no libuv
     loopback = _loopback()
