@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ampedu.exercises import of_stem
-from ampedu.grading import canaries, course, expected, ingest, results, secret, selftest, similar, slot
+from ampedu.grading import canaries, course, expected, ingest, report, results, secret, selftest, similar, slot
 from ampedu.grading.pool import Pool, default_jobs, local
 from ampedu.grading.results import Canary, ExerciseInfo, LabResult, Run, StudentResult
 
@@ -58,6 +58,7 @@ def grade(
                 "lab": str(lab), "jobs": jobs, "timeout": float(timeout), "memory": float(memory), "sandbox": sandbox,
                 "roster": str(roster) if roster else None, "secret_file": str(key_file),
             }, submissions, began, started)  # fmt: skip
+            report.write(out)
     finally:
         pool.stop()
         shutil.rmtree(scratch, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The command line of grading: ``ampedu grade run | regrade | preview | make-secret`` and ``ampedu doctor --grading``.
+"""The command line of grading: ``ampedu grade run | regrade | export | preview | make-secret``, ``doctor --grading``.
 
 Exit status: 0; 1 if something could not be done; 2 for a wrong command line; 3 if the batch is complete but some
 results are "infra", so that the command should be run again.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+
+from ampedu.grading.export import cli as export
 
 INFRA = 3
 
@@ -29,6 +31,7 @@ def add(commands) -> None:
     look = steps.add_parser("preview", help="for learners: what your notebook gets on the public cases")
     look.add_argument("notebook", metavar="NOTEBOOK")
     look.add_argument("--lab", metavar="LAB", help="01; by default the lab that the notebook answers")
+    export.add(steps)
     make = steps.add_parser("make-secret", help="make the secret that the cases are drawn from, once a term")
     make.add_argument("file", metavar="FILE", nargs="?", help="by default the one that `grade run` uses")
 
@@ -54,12 +57,14 @@ def _positive(kind):
 
 def main(options: argparse.Namespace) -> int:
     """Run one step; the exit status."""
+    if options.step == "export":
+        return export.main(options)
     from ampedu.exercises import data
-    from ampedu.grading import batch, confine, course, ingest, notebook, results, secret
+    from ampedu.grading import batch, confine, course, ingest, notebook, report, results, secret
 
     known = (
         batch.GradingError, confine.SandboxError, course.CourseError, data.DataMissing, data.DataDamaged,
-        ingest.SubmissionsError, notebook.Unreadable, results.ResultDamaged, secret.SecretError,
+        ingest.SubmissionsError, notebook.Unreadable, report.ReportError, results.ResultDamaged, secret.SecretError,
     )  # fmt: skip
     run = {"run": _run, "regrade": _regrade, "preview": _preview, "make-secret": _make_secret}[options.step]
     try:
@@ -139,6 +144,7 @@ def _finished(run, out):
 
     _, students = results.load_run(Path(out))
     print(summary(run, students))
+    print(f"Written to {out}: scores.csv, class.html, feedback/ and results/.")
     return INFRA if run.counts.get("infra") else 0
 
 

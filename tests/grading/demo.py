@@ -3,6 +3,7 @@
 ``python -m tests.grading.demo FOLDER`` writes one and its reports, to be looked at.
 """
 
+import dataclasses
 import random
 import sys
 from collections import Counter
@@ -10,13 +11,23 @@ from pathlib import Path
 
 from ampedu.exercises import data, of_stem
 from ampedu.grading import results
-from ampedu.grading.results import Canary, Difference, Equal, ExerciseInfo, ExerciseResult, LabResult, Run, StudentResult
+from ampedu.grading.results import (
+    Canary,
+    Difference,
+    Equal,
+    ExerciseInfo,
+    ExerciseResult,
+    LabResult,
+    Run,
+    StudentResult,
+)
 
 SECRET = "s3cret-1.2345e-7"  # stands in every text that no student may see
 VERSIONS = {"ampedu": "0.1.0", "python": "3.11.2", "torch": "2.13.0"}
 NAMES = [
-    "Ada Lovelace", "=cmd|'/c calc'!A1", "<script>alert(1)</script>", "\u202egnp.exe", "Zoë Müller-Lüdenscheidt", "+1+1",
-    "@SUM(A1)", 'O"Brien, Pat', "李小龙", "محمد", "a" * 255, "-2+3", "\u2028line", "Z\u0335\u0336\u0337\u0338\u0334\u0321\u0322algo",
+    "Ada Lovelace", "=cmd|'/c calc'!A1", "<script>alert(1)</script>", "\u202egnp.exe", "Zoë Müller-Lüdenscheidt",
+    "+1+1", "@SUM(A1)", 'O"Brien, Pat', "李小龙", "محمد", "a" * 255, "-2+3", "\u2028line",
+    "Z\u0335\u0336\u0337\u0338\u0334\u0321\u0322algo",
 ]  # fmt: skip
 
 
@@ -34,7 +45,7 @@ def _exercise(ex, known, rng, skill):
     if kind in ("not started", "missing"):
         text = f"{ex.answer} is still the stub." if kind == "not started" else f"No cell defines {ex.answer}."
         return ExerciseResult(*shared, kind, 0, ex.points, "ok", text)
-    words = f"ValueError: <img src=x onerror=alert(1)> \u202e … In line 3 of the answer and what it needs: return 1 / {ex.answer}"
+    words = f"ValueError: <img src=x onerror=alert(1)> \u202e … In line 3 of the answer: return 1 / {ex.answer}"
     return ExerciseResult(
         *shared, "failed", 0, ex.points, "ok", "3 of 8 cases differ.", error=f"ValueError: {SECRET}",
         student_error=words if kind == "error" else "", rule="name", difference=secret,
@@ -59,10 +70,14 @@ def _lab(stem, mutants, rng, kind, number):
         ex = exercises[-1]
         done[-1] = ExerciseResult(ex.id, ex.title, "failed", None, ex.points, "infra", f"The sandbox failed: {SECRET}")
     if number % 9 == 4:
-        done[0] = results.dataclasses.replace(done[0], review=["uses torch.finfo"])
+        done[0] = dataclasses.replace(done[0], review=["uses torch.finfo"])
     score = None if kind == "infra" else sum(item.points for item in done)
-    reason = {"timeout": f"Ran out of time: {done[0].id}.", "crashed": f"Ended its process: {done[0].id}.",
-              "infra": f"Could not be graded for a reason that is not the student's: {done[-1].id}."}.get(kind, "")  # fmt: skip
+    reasons = {
+        "timeout": f"Ran out of time: {done[0].id}.",
+        "crashed": f"Ended its process: {done[0].id}.",
+        "infra": f"Could not be graded for a reason that is not the student's: {done[-1].id}.",
+    }
+    reason = reasons.get(kind, "")
     return LabResult(stem, kind, score, most, done, reason, late=number % 11 == 3, seconds=1.5, key="k", **shared)
 
 
@@ -82,8 +97,8 @@ def batch(students=30, labs=("01_bit_layouts",), seed=0, sandbox="bwrap") -> tup
     run = Run(
         list(labs), infos, ids, [{"file": "../../etc/passwd\\u202e", "reason": "It is not a notebook (.ipynb)."}],
         dict(Counter(lab.status for student in made for lab in student.labs)), equal,
-        [Canary(labs[0], "solution", 14, 14, "graded")], "0123456789ab", VERSIONS, sandbox, {"roster": None}, "/submissions",
-        "2026-11-29T20:00:00+00:00", 61.5, students, 0,
+        [Canary(labs[0], "solution", 14, 14, "graded")], "0123456789ab", VERSIONS, sandbox, {"roster": None},
+        "/submissions", "2026-11-29T20:00:00+00:00", 61.5, students, 0,
     )  # fmt: skip
     return run, made
 

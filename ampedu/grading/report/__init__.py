@@ -9,17 +9,27 @@ from pathlib import Path
 from ampedu.grading import results
 
 
+class ReportError(RuntimeError):
+    """A report cannot be written; the text says why and the cure."""
+
+
 def write(out) -> list[Path]:
     """Write all reports of a finished run into its folder; the files, in the order scores, class, feedback.
 
-    Pages of students who are not in the run any more are removed. Raises results.ResultDamaged, FileNotFoundError
-    without a run, ImportError without jinja2.
+    Pages of students who are not in the run any more are removed. Raises ReportError, results.ResultDamaged, and
+    FileNotFoundError without a run.
     """
     from ampedu.grading.report import class_report, feedback, scores
 
     out = Path(out)
     run, students = results.load_run(out)
-    pages = {out / "scores.csv": scores.text(run, students), out / "class.html": class_report.render(run, students)}
+    pages = {out / "scores.csv": scores.text(run, students)}
+    replace(out / "scores.csv", pages[out / "scores.csv"].encode("utf-8"))
+    try:
+        pages[out / "class.html"] = class_report.render(run, students)
+    except ImportError as error:
+        cure = f"pip install 'ampedu[grade]', then: ampedu grade regrade {out}"
+        raise ReportError(f"the results and scores.csv are written, but pages need {error.name}. {cure}") from None
     folder = out / "feedback"
     for student in students:
         pages[folder / f"{student.student_id}.html"] = feedback.render(run, student)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ampedu.grading.results import ExerciseInfo, LabResult, Run, StudentResult
 
 JUDGED = ("graded", "timeout", "crashed")  # in these, the exercises say something of the class
-MOST_BARS = 16
+MOST_BARS = 11
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ampedu.grading.report import class_data, pages
-from ampedu.grading.results import Run, StudentResult
+from ampedu.grading.results import STATUSES, Run, StudentResult
 
-TOP = 3
+TOP, COMMON = 3, 12
 _LEFT, _RIGHT, _HEIGHT, _FOOT = 0.0, 100.0, 150, 22
 
 
@@ -13,7 +13,7 @@ def render(run: Run, students: list[StudentResult]) -> str:
     """The page for a run."""
     data = class_data.collect(run, students)
     names = {student.student_id: student for student in students}
-    counts = [(status, run.counts[status]) for status in sorted(run.counts) if run.counts[status]]
+    counts = [(status, run.counts[status]) for status in (*STATUSES, "absent") if run.counts.get(status)]
     return pages.render(
         "class.html",
         run=run,
@@ -21,6 +21,8 @@ def render(run: Run, students: list[StudentResult]) -> str:
         students=students,
         counts=counts,
         top=data.misconceptions[:TOP],
+        common=data.misconceptions[:COMMON],
+        rare=data.misconceptions[COMMON:],
         histograms=[(item, histogram(item)) for item in data.distributions],
         names=names,
         equal=sorted(run.equal, key=lambda group: (not group.published, group.exercise)),

@@ -44,7 +44,7 @@ def _style() -> str:
 
 
 def policy(style: str) -> str:
-    """The content security policy: nothing but this very style sheet, so that injected markup can load or run nothing."""
+    """The content security policy: this style sheet and nothing else, so that injected markup can do nothing."""
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
