@@ -1,9 +1,8 @@
 """By how much the memory in use grows at most while a function runs, as the device's own allocator counts."""
 
-import contextlib
-import os
-
 import torch
+
+from ampedu.profiling import silent
 
 
 def growth(run, device: torch.device) -> int:
@@ -23,12 +22,12 @@ def _on_cuda(run, device) -> int:
 def _on_cpu(run) -> int:
     """torch has no counter for the CPU; its allocator reports every block to a running profiler."""
     profiler = torch.profiler.profile(profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU])
-    with _silent():
+    with silent():
         profiler.start()
     try:
         run()
     finally:
-        with _silent():
+        with silent():
             profiler.stop()
     events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
     now = most = 0
@@ -36,20 +35,3 @@ def _on_cpu(run) -> int:
         now += event.nbytes()
         most = max(most, now)
     return most
-
-
-@contextlib.contextmanager
-def _silent():
-    """Keeps from the terminal what the profiler's library writes to file 2 when it starts and stops."""
-    try:
-        kept = os.dup(2)
-    except OSError:  # no such file, as under pythonw
-        yield
-        return
-    try:
-        with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)

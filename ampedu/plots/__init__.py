@@ -3,6 +3,7 @@
 from ampedu.plots.drawing import Picture, picture
 from ampedu.plots.gradients import gradient_histogram, gradient_layers
 from ampedu.plots.images import images
+from ampedu.plots.ladder import ladder
 from ampedu.plots.layout import bit_layout
 from ampedu.plots.line import number_line
 from ampedu.plots.loss import landing, landing_zones
@@ -24,6 +25,7 @@ __all__ = [
     "gradient_histogram",
     "gradient_layers",
     "images",
+    "ladder",
     "landing",
     "landing_zones",
     "matrices",
