@@ -87,8 +87,11 @@ def plain_command(seen: View, stage: Path, fd: int) -> list[str]:
     return [seen.python, "-I", "-S", "-B", "-c", _BOOT, paths, str(fd)]
 
 
-def bwrap_command(seen: View, stage: Path, fd: int) -> list[str]:
-    """The command of a worker in bubblewrap; through the launcher if this process is root. Raises SandboxError."""
+def bwrap_command(seen: View, stage: Path, fd: int, filter_fd: int | None = None) -> list[str]:
+    """The command of a worker in bubblewrap; through the launcher if this process is root. Raises SandboxError.
+
+    filter_fd: a descriptor from which bubblewrap reads syscalls.program().
+    """
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         raise SandboxError("bubblewrap is not installed. Install it: apt install bubblewrap (or dnf, pacman, zypper)")
@@ -108,6 +111,7 @@ def bwrap_command(seen: View, stage: Path, fd: int) -> list[str]:
     size = ["--size", str(SCRATCH_BYTES), "--tmpfs"]
     command += ["--ro-bind", course, "/course", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]
     command += ["--dev", "/dev", *size, "/dev/shm", "--remount-ro", "/dev", *size, "/tmp", "--chdir", "/tmp"]
+    command += ["--seccomp", str(filter_fd)] if filter_fd is not None else []
     command += ["--cap-drop", "ALL", "--remount-ro", "/", "--", *plain_command(seen, Path("/course"), fd)]
     if not root:
         return command

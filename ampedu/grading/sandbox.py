@@ -11,7 +11,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 
-from ampedu.grading import confine, stage, transport
+from ampedu.grading import confine, stage, syscalls, transport
 from ampedu.grading.confine import SandboxError
 
 START_SECONDS, STOP_SECONDS, GRACE = 120.0, 15.0, 3.0
@@ -49,12 +49,13 @@ class Sandbox:
 
     kind: "bwrap" or "none". stems: whose exercises are loaded. without: modules that it must not show.
     memory: bytes for all processes of a unit together. seconds: CPU seconds for one process. folder: where its
-    temporary files go, by default the system's place.
+    temporary files go, by default the system's place. filtered: whether system calls are (see syscalls).
     """
 
-    def __init__(self, kind: str, stems, without=frozenset(), memory: int = 4 << 30, seconds: int = 300, folder=None):
+    def __init__(self, kind: str, stems, without=frozenset(), memory: int = 4 << 30, seconds: int = 300, folder=None,
+                 filtered: bool = True):  # fmt: skip
         self.kind, self.stems, self.memory, self.seconds = kind, tuple(stems), memory, seconds
-        self.without = frozenset(without)
+        self.without, self.filtered = frozenset(without), filtered
         self.folder = folder
         self.stage = stage.make(self.without, folder)
         self.process = self.control = self.scratch = None
@@ -98,16 +99,25 @@ class Sandbox:
         if self.kind == "none":
             self.scratch = tempfile.mkdtemp(prefix="ampedu-scratch-", dir=self.folder)
             environment |= {"TMPDIR": self.scratch, "HOME": self.scratch}
-        make = confine.bwrap_command if self.kind == "bwrap" else confine.plain_command
-        try:
-            self.process = subprocess.Popen(
-                make(seen, self.stage, fd), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.errors,
-                pass_fds=[fd], env=environment, start_new_session=True, cwd="/",
-            )  # fmt: skip
-        except OSError as error:
-            raise SandboxError(f"the sandbox cannot be started: {error}") from None
-        finally:
-            theirs.close()
+        command, fds = confine.plain_command(seen, self.stage, fd), [fd]
+        with contextlib.ExitStack() as stack:
+            stack.callback(theirs.close)
+            if self.kind == "bwrap":
+                number = None
+                if self.filtered and (program := syscalls.program()) is not None:
+                    file = stack.enter_context(tempfile.TemporaryFile())
+                    file.write(program)
+                    file.seek(0)
+                    number = file.fileno()
+                    fds.append(number)
+                command = confine.bwrap_command(seen, self.stage, fd, number)
+            try:
+                self.process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.errors,
+                    pass_fds=fds, env=environment, start_new_session=True, cwd="/",
+                )  # fmt: skip
+            except OSError as error:
+                raise SandboxError(f"the sandbox cannot be started: {error}") from None
         self.starts += 1
         hello = {
             "sandboxed": self.kind == "bwrap",

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import NamedTuple
 
-from ampedu.grading import confine
+from ampedu.grading import confine, syscalls
 from ampedu.grading.confine import SandboxError
 
 ANYWAY = "Or grade unprotected, which lets submissions do whatever you can do here: --sandbox none"
@@ -109,6 +109,7 @@ def probe():
         "devices cannot be made": refused(creating, "/dev/planted"),
         "kernel settings cannot be changed": refused(writing, "/proc/sys/kernel/core_pattern"),
         "no user namespaces inside": refused(user_namespace),
+        "risky system calls are filtered": [status["Seccomp"].strip() == str(FILTER), status["Seccomp"].strip()],
         "the worker cannot be traced": refused(ptrace),
         "the worker's memory cannot be read": refused(open, "/proc/1/mem", "rb"),
         "the worker's descriptors cannot be seen": refused(os.listdir, "/proc/1/fd"),
@@ -142,7 +143,8 @@ def probe():
 def source(hidden) -> str:
     """The probe's source; ``hidden``: paths that must not exist inside."""
     paths = [os.path.realpath(path) for path in hidden]
-    return f"HIDDEN = {paths!r}\nSCRATCH = {confine.SCRATCH_BYTES}\n{PROBE}"
+    filter_mode = 2 if syscalls.program() else 0
+    return f"HIDDEN = {paths!r}\nFILTER = {filter_mode}\nSCRATCH = {confine.SCRATCH_BYTES}\n{PROBE}"
 
 
 def rows(observed) -> list[Row]:

@@ -153,7 +153,8 @@ def _located(submission, opened, labs):
     try:
         return limited(LOCATE_SECONDS, lambda: choose(submission, opened, labs))
     except TimeLimit:
-        raise notebook.Unreadable("The code of this notebook takes too long to read. Remove what is not code.") from None
+        text = "The code of this notebook takes too long to read. Remove what is not code."
+        raise notebook.Unreadable(text) from None
 
 
 def choose(submission: Submission, opened: notebook.Notebook, labs: list[Lab]):

@@ -60,7 +60,8 @@ def test_another_name_in_the_call_of_check():
 
 
 def test_by_marker_comment():
-    found = located("# 01.decode_all\ndef other(): return 1", BIAS, "# my 01.decode:\n" + GOOD.replace("decode", "mine"))
+    other, mine = "# 01.decode_all\ndef other(): return 1", "# my 01.decode:\n" + GOOD.replace("decode", "mine")
+    found = located(other, BIAS, mine)
     assert (found.rule, found.name, value(found)) == ("marker", "mine", 16)
 
 
@@ -70,7 +71,8 @@ def test_a_lambda_or_an_alias_is_a_definition():
 
 
 def test_magics_and_broken_cells_do_no_harm():
-    assert value(located("%matplotlib inline\n!pip install x", "def broken(:", "%%time\n" + BIAS, GOOD + "%time 1")) == 16
+    cells = ("%matplotlib inline\n!pip install x", "def broken(:", "%%time\n" + BIAS, GOOD + "%time 1")
+    assert value(located(*cells)) == 16
 
 
 def test_what_is_not_there():
@@ -88,7 +90,8 @@ def test_what_a_person_should_look_at():
 @pytest.mark.parametrize(
     "cell",
     ["decode = " + "(" * 5_000 + ")" * 5_000, "decode = " + "-" * 50_000 + "1", "decode = " + "1+" * 50_000 + "1",
-     "def decode(): return '\ud800'", "decode = 1\x00", " " * 100_000 + "x", "a" * 100_000, "decode = [" + "[" * 900 + "]" * 901],
+     "def decode(): return '\ud800'", "decode = 1\x00", " " * 100_000 + "x", "a" * 100_000,
+     "decode = [" + "[" * 900 + "]" * 901],
 )  # fmt: skip
 def test_cells_made_to_break_the_parser_or_to_hold_it_up(cell):
     assert located(cell, BIAS, "# 01.decode\n" + GOOD.replace("decode", "mine")) is not None

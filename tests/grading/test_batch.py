@@ -151,7 +151,7 @@ def test_a_second_run_grades_only_what_changed(done, inline, tmp_path):
 
 @pytest.mark.slow
 def test_regrade_and_another_secret(done, tmp_path):
-    given, out, _, _, _ = done
+    _, out, _, _, _ = done
     again, other = tmp_path / "out", tmp_path / "other"
     shutil.copytree(out, again)
     secret.make(other)
@@ -174,7 +174,8 @@ def test_killed_in_the_middle_and_resumed(done, tmp_path):
             grade("01", {str(given)!r}, {str(tmp_path / "out")!r}, secret_file={str(key)!r}, jobs=2, progress=progress)
     """)
     (tmp_path / "run.py").write_text(code)
-    with subprocess.Popen([sys.executable, tmp_path / "run.py"], stdout=subprocess.PIPE, cwd=ROOT, text=True) as process:
+    command_line = [sys.executable, tmp_path / "run.py"]
+    with subprocess.Popen(command_line, stdout=subprocess.PIPE, cwd=ROOT, text=True) as process:
         for line in process.stdout:
             if int(line) >= 2:
                 break
@@ -206,7 +207,8 @@ def test_a_sandbox_that_fails_never_looks_like_a_zero(monkeypatch, tmp_path):
     bundle = _bundle()
     slot.use(slot.Settings("bwrap", b"public", "public", 60.0, 1 << 30, str(tmp_path)), {LAB: bundle})
     found = slot.grade(canaries.Submission("ann", "", "a.ipynb", str(SOLUTION)), [lab], []).result
-    assert (found.status, found.score) == ("infra", None) and "Creating new namespace failed" in found.exercises[0].message
+    assert (found.status, found.score) == ("infra", None)
+    assert "Creating new namespace failed" in found.exercises[0].message
     assert {item.points for item in found.exercises} == {None}
 
 

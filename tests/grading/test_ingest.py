@@ -143,7 +143,11 @@ def test_roster_maps_files_and_lms_ids_and_names_the_absent(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("name\nAnn\n", "column student_id"), ("student_id\n../x\n", "line 2"), ("student_id\nann\nANN\n", "line 3.*twice")],
+    [
+        ("name\nAnn\n", "column student_id"),
+        ("student_id\n../x\n", "line 2"),
+        ("student_id\nann\nANN\n", "line 3.*twice"),
+    ],
 )
 def test_bad_rosters_name_the_line(tmp_path, text, problem):
     with pytest.raises(SubmissionsError, match=problem):

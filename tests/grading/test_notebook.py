@@ -40,7 +40,7 @@ def test_duplicate_keys_the_last_one_counts():
 
 
 def test_damaged_cells_are_left_out_with_a_note():
-    cells = [CODE, 7, {"cell_type": "code", "source": 5}, {"cell_type": "heading"}, {"cell_type": "code", "source": "x" * 300_000}]
+    cells = [CODE, 7, {**CODE, "source": 5}, {"cell_type": "heading"}, {**CODE, "source": "x" * 300_000}]
     found = notebook.parse(as_bytes(cells))
     assert found.cells == [Cell("code", "a = 1\nb = 2")] and found.notes[0].startswith("4 cells")
 

@@ -15,7 +15,7 @@ def student(*labs):
 
 def lab(status="graded", score=3):
     first = ExerciseResult(
-        "01.decode", "T", "failed", 0, 2, "ok", "No.", mutant="m", notes=["n"], difference=Difference(0, "f(1)", "1", "2")
+        "01.decode", "T", "failed", 0, 2, "ok", "No.", "m", notes=["n"], difference=Difference(0, "f(1)", "1", "2")
     )
     second = ExerciseResult("01.ulp", "U", "passed", 3, 3, "ok", "All agree.")
     return LabResult("01_bit_layouts", status, score, 5, [first, second])
