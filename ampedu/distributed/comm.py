@@ -13,7 +13,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 # Operation → (name of the collective, which tensors count: the position of the argument).
-# Counted is the whole buffer that is reduced, gathered or scattered, as nccl-tests does for its sizes.
+# Counted is the whole buffer of an all_gather and a reduce_scatter, as nccl-tests does for its sizes, and of a gather
+# or scatter this rank's piece: its other side is empty on all ranks but one.
 C10D = {
     "allreduce_": ("all_reduce", 0),
     "allreduce_coalesced_": ("all_reduce", 0),
@@ -26,8 +27,8 @@ C10D = {
     "reduce_scatter_tensor_coalesced_": ("reduce_scatter", 1),
     "broadcast_": ("broadcast", 0),
     "reduce_": ("reduce", 0),
-    "gather_": ("gather", 0),
-    "scatter_": ("scatter", 1),
+    "gather_": ("gather", 1),
+    "scatter_": ("scatter", 0),
     "alltoall_": ("all_to_all", 1),
     "alltoall_base_": ("all_to_all", 1),
     "send": ("send", 0),
@@ -50,6 +51,9 @@ FUNCTIONAL = {
     "all_to_all_single": "all_to_all",
     "broadcast": "broadcast",
     "broadcast_": "broadcast",
+    "isend": "send",
+    "irecv": "recv",
+    "batch_p2p_ops": "send and recv",
 }
 
 
@@ -72,7 +76,7 @@ class CommLedger(TorchDispatchMode):
         print(ledger)
 
     bytes are those of the buffer handed to the collective: the tensor of an all_reduce or broadcast, the whole result
-    of an all_gather, the whole input of a reduce_scatter. They are not the bytes on the wire: how often a byte travels
+    of an all_gather, the whole input of a reduce_scatter, this rank's piece of a gather or scatter. They are not the bytes on the wire: how often a byte travels
     depends on the algorithm, which `wire_bytes` knows for rings.
 
     Enter it after the model is wrapped: making a DDP model communicates, too. DDP's second step sends one message
@@ -148,7 +152,7 @@ def _collective(func):
     if func.namespace == "c10d":
         return C10D.get(name)
     if func.namespace == "_c10d_functional" and name in FUNCTIONAL:
-        return FUNCTIONAL[name], 0
+        return FUNCTIONAL[name], 3 if name == "batch_p2p_ops" else 0
     return None
 
 
