@@ -15,7 +15,7 @@ from ampedu.grading import canaries, course, expected, ingest, report, results, 
 from ampedu.grading.pool import Pool, default_jobs, local
 from ampedu.grading.results import Canary, ExerciseInfo, LabResult, Run, StudentResult
 
-TIMEOUT, MEMORY_GIB = 180.0, 4.0
+TIMEOUT, MEMORY_GIB, LOCK_TRIES = 180.0, 4.0, 15
 
 
 class GradingError(RuntimeError):
@@ -98,10 +98,15 @@ def _locked(out):
 
     (out / "results").mkdir(parents=True, exist_ok=True)
     with open(out / ".lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise GradingError(f"another run is writing to {out}. Wait for it, or name another folder.") from None
+        for attempt in range(LOCK_TRIES):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if attempt + 1 == LOCK_TRIES:
+                    text = f"another run is writing to {out}. Wait for it, or name another folder."
+                    raise GradingError(text) from None
+                time.sleep(0.2)  # the processes of a run that was killed take a moment to end
         yield
     (out / ".lock").unlink(missing_ok=True)
 

@@ -8,9 +8,9 @@ import errno
 import os
 import struct
 
-# By name: the numbers on x86-64 (asm/unistd_64.h) and on aarch64 (asm-generic/unistd.h). Hidden memory: memfd_*,
-# shmget. Left behind: System V objects, POSIX queues, keys. Depths: bpf, perf, io_uring, userfaultfd, ptrace and its kin,
-# modules, mounts, namespaces.
+# By name: the numbers on x86-64 (asm/unistd_64.h) and aarch64 (asm-generic/unistd.h). Hidden memory: memfd_*,
+# shmget. Left behind: System V objects, POSIX queues, keys. Depths: bpf, perf, io_uring, userfaultfd, ptrace and
+# its kin, modules, mounts, namespaces.
 DENIED = {
     "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194), "msgget": (68, 186),
     "semget": (64, 190), "mq_open": (240, 180), "add_key": (248, 217), "request_key": (249, 218),

@@ -36,7 +36,8 @@ def test_exactly_what_is_listed_is_denied(machine, architecture, column):
     program = syscalls.program(machine)
     listed = {numbers[column] for numbers in syscalls.DENIED.values()}
     assert {number for number in range(1000) if run(program, number, architecture) == DENY} == listed
-    assert {number for number in range(1000) if run(program, number, architecture) == ALLOW} == set(range(1000)) - listed
+    others = set(range(1000)) - listed
+    assert {number for number in range(1000) if run(program, number, architecture) == ALLOW} == others
     assert run(program, syscalls.X32 + 1, architecture) == DENY
     assert run(program, 1, 0x40000003) == KILL  # 32-bit x86: other numbers
 
