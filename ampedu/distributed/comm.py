@@ -76,8 +76,8 @@ class CommLedger(TorchDispatchMode):
         print(ledger)
 
     bytes are those of the buffer handed to the collective: the tensor of an all_reduce or broadcast, the whole result
-    of an all_gather, the whole input of a reduce_scatter, this rank's piece of a gather or scatter. They are not the bytes on the wire: how often a byte travels
-    depends on the algorithm, which `wire_bytes` knows for rings.
+    of an all_gather, the whole input of a reduce_scatter, this rank's piece of a gather or scatter. They are not the
+    bytes on the wire: how often a byte travels depends on the algorithm, which `wire_bytes` knows for rings.
 
     Enter it after the model is wrapped: making a DDP model communicates, too. DDP's second step sends one message
     more, when the reducer sorts its buckets by the order in which gradients came.

@@ -1,5 +1,6 @@
 """Figures of the course. Each function returns a Picture: a matplotlib figure with alt text that displays itself."""
 
+from ampedu.plots.distributed import step_scaling
 from ampedu.plots.drawing import Picture, picture
 from ampedu.plots.gradients import gradient_histogram, gradient_layers
 from ampedu.plots.images import images
@@ -38,6 +39,7 @@ __all__ = [
     "roofline",
     "scale_history",
     "scaler_loop",
+    "step_scaling",
     "step_timeline",
     "tile_product",
     "useful_work",

@@ -4,6 +4,7 @@ Each call shows one output that holds the live widget and, for readers without a
 Without ipywidgets, or where it is broken, the static version is all there is. Nothing is returned.
 """
 
+from ampedu.widgets.distributed import step_explorer
 from ampedu.widgets.explorer import bit_explorer
 from ampedu.widgets.figure_slider import slider
 from ampedu.widgets.gpus import gpu_explorer
@@ -23,5 +24,6 @@ __all__ = [
     "quiz",
     "scaler_simulator",
     "slider",
+    "step_explorer",
     "update_explorer",
 ]

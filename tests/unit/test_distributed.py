@@ -74,7 +74,7 @@ def test_functions_that_no_new_process_can_import_are_refused_with_the_cure():
     typed.__module__ = "__main__"
     with pytest.raises(TypeError, match=r'%%writefile job\.py.*run_distributed\("job\.py:train"'):
         run_distributed(typed)
-    with pytest.raises(TypeError, match="lambda.*%%writefile"):
+    with pytest.raises(TypeError, match=r"lambda.*%%writefile"):
         run_distributed(lambda: 1)
 
     def inner():
@@ -145,7 +145,7 @@ def test_the_backend_follows_the_gpus(monkeypatch, capsys, gpus, asked, chosen):
 
 def test_nccl_without_enough_gpus_is_refused_with_the_cure(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ValueError, match="2 ranks and 0 GPUs.*backend='gloo'"):
+    with pytest.raises(ValueError, match=r"2 ranks and 0 GPUs.*backend='gloo'"):
         launch.choose_backend("nccl", 2)
 
 

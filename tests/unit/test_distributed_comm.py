@@ -166,7 +166,10 @@ def test_functional_collectives_count_like_the_others(group):
 
     with CommLedger() as ledger:
         functional.all_reduce(torch.ones(4), "sum", dist.group.WORLD).sum()
-        torch.ops._c10d_functional.all_gather_into_tensor(torch.ones(4), 4, dist.group.WORLD.group_name).sum()
-        torch.ops._c10d_functional.reduce_scatter_tensor(torch.ones(16), "sum", 4, dist.group.WORLD.group_name).sum()
+        for result in (
+            torch.ops._c10d_functional.all_gather_into_tensor(torch.ones(4), 4, dist.group.WORLD.group_name),
+            torch.ops._c10d_functional.reduce_scatter_tensor(torch.ones(16), "sum", 4, dist.group.WORLD.group_name),
+        ):
+            torch.ops._c10d_functional.wait_tensor(result)
     assert [(row.op, row.calls, row.bytes) for row in ledger.rows] == [
         ("all_reduce", 1, 16), ("all_gather", 1, 64), ("reduce_scatter", 1, 64)]  # fmt: skip
