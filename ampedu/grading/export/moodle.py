@@ -14,7 +14,7 @@ from ampedu.grading.export import ExportError, csvfile, filling, scored
 from ampedu.grading.export.matching import Filled
 from ampedu.grading.export.scored import Scored
 
-_IDENTIFIER = re.compile(r"(.*\D)(\d+)", re.DOTALL)
+_IDENTIFIER = re.compile(r"(\D*[^\W\d_]\D*)(\d+)")
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
 
 

@@ -97,7 +97,7 @@ def check_scale(entries: list[Scored], points: Fraction | None, column: str, sca
         return Fraction(most)
     if points <= 0:
         raise ExportError(f"{column!r} allows no points. Give the assignment {most} points in the LMS.")
-    if points != most and not scale:
+    if entries and points != most and not scale:
         text = f"{column!r} allows {float(points):g} points, and these labs have {most}."
         raise ExportError(f"{text} Give the assignment {most} points in the LMS and download again, or add --scale.")
     return points
