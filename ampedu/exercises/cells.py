@@ -4,10 +4,11 @@ import linecache
 import sys
 
 from ampedu.exercises.blocking import blocked
-from ampedu.exercises.closure import Closure, analyze, calls, closure, imported, parsed, until, uses
+from ampedu.exercises.closure import Closure, analyze, calls, closure, forget, imported, parsed, until, uses
 
 __all__ = [
-    "Closure", "Recorder", "analyze", "calls", "closure", "imported", "materialize", "parsed", "recorder", "until", "uses",
+    "Closure", "Recorder", "analyze", "calls", "closure", "forget", "imported", "materialize", "parsed", "recorder",
+    "until", "uses",
 ]  # fmt: skip
 
 

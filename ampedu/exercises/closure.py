@@ -276,6 +276,11 @@ def until(source: str, line: int) -> str:
     return "\n".join(text.split("\n")[: max(ends)]) if ends else text
 
 
+def forget() -> None:
+    """Drop what is kept of cells that were read before: for a program that reads many notebooks."""
+    _examined.cache_clear()
+
+
 def parsed(source: str) -> ast.Module:
     """The syntax tree of a cell; magics are left out, and a cell that does not parse is empty."""
     return _parse(source)[1]

@@ -16,6 +16,7 @@ from ampedu.exercises.locate import CHECKED
 from ampedu.grading.notebook import Notebook
 
 _LIKE_CODE = re.compile(r"\s*(async def|def|class)\s+\w+|\s*@\w")
+MUCH = 1 << 18  # characters of code; a lab has a tenth
 _HIDDEN = ("exec", "eval", "compile", "__import__")
 
 
@@ -54,6 +55,8 @@ def locate(notebook: Notebook, exercises) -> dict[str, Answer]:
         if answer is not None and len(answer.source) <= plain.MAX_TEXT:
             found[ex.id] = answer
     _tree.cache_clear()
+    if sum(map(len, sources)) > MUCH:
+        definitions.forget()
     return found
 
 

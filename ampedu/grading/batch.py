@@ -56,7 +56,7 @@ def grade(
             graded = _grade_all(pool, out, collected, labs, settings, progress)
             run = _write(out, labs, collected, graded, proofs, settings, {
                 "lab": str(lab), "jobs": jobs, "timeout": float(timeout), "memory": float(memory), "sandbox": sandbox,
-                "roster": str(roster) if roster else None, "secret_file": str(key_file),
+                "roster": os.path.abspath(roster) if roster else None, "secret_file": os.path.abspath(key_file),
             }, submissions, began, started)  # fmt: skip
             report.write(out)
     finally:
@@ -165,7 +165,8 @@ def _surprise(lab, name, points, found):
 
 def _grade_all(pool, out, collected, labs, settings, progress):
     """Grade, and keep each student's results as soon as they are there: after an interruption they are taken over."""
-    submissions = collected.submissions
+    # Those of one lab together: a sandbox is for one lab.
+    submissions = sorted(collected.submissions, key=lambda item: slot.named(item, labs).stem)
     old = {id: _old(out, id) for id in {item.student_id for item in submissions}}
     waiting = Counter(item.student_id for item in submissions)
     total, graded = len(submissions), []

@@ -10,7 +10,7 @@ import os
 import stat
 from typing import NamedTuple
 
-MAX_BYTES, MAX_CELLS, MAX_CELL = 20 << 20, 10_000, 1 << 18
+MAX_BYTES, MAX_CELLS, MAX_CELL, MAX_CODE = 20 << 20, 10_000, 1 << 18, 2 << 20
 BROKEN = "The file is damaged: it is not valid JSON ({}). Open the notebook, save it, and hand it in again."
 
 
@@ -77,13 +77,14 @@ def parse(content: bytes) -> Notebook:
         raise Unreadable(_not_a_notebook(node))
     if type(node.get("nbformat", 4)) is int and node.get("nbformat", 4) < 4:
         raise Unreadable("The notebook has an old format. Open it in Jupyter, save it, and hand it in again.")
-    cells, skipped = [], 0
+    cells, skipped, left = [], 0, MAX_CODE
     for item in node["cells"][:MAX_CELLS]:
         cell = _cell(item)
-        if cell is None or len(cell.source) > MAX_CELL:
+        if cell is None or len(cell.source) > min(MAX_CELL, left):
             skipped += 1
-        else:
-            cells.append(cell)
+            continue
+        left -= len(cell.source) if cell.kind == "code" else 0
+        cells.append(cell)
     skipped += max(0, len(node["cells"]) - MAX_CELLS)
     return Notebook(cells, [f"{skipped} cells were too long or damaged and were not read."] if skipped else [])
 

@@ -17,7 +17,7 @@ from ampedu.grading.ingest import Submission
 from ampedu.grading.results import LabResult
 from ampedu.grading.sandbox import Sandbox, SandboxDied, SandboxError
 
-TRIES, LOCATE_SECONDS = 2, 30.0
+TRIES, LOCATE_SECONDS, WARM = 2, 30.0, 2
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Graded:
 
 
 _settings: Settings | None = None
-_sandbox: Sandbox | None = None
+_sandboxes: dict[str, Sandbox] = {}
 _bundles: dict[str, data.Bundle] = {}
 
 
@@ -72,22 +72,22 @@ def use(settings: Settings, bundles: dict[str, data.Bundle] | None = None) -> No
 
 
 def close() -> None:
-    """End the sandbox of this process."""
-    global _sandbox
-    if _sandbox is not None:
-        _sandbox.close()
-    _sandbox = None
+    """End the sandboxes of this process."""
+    while _sandboxes:
+        _sandboxes.popitem()[1].close()
 
 
 def _ready(stem: str) -> Sandbox:
-    """The sandbox for a lab: a fresh one if the last one was for another lab."""
-    global _sandbox
-    if _sandbox is None or _sandbox.stems != (stem,):
-        close()
+    """The sandbox for a lab; those of the WARM labs used last are kept."""
+    sandbox = _sandboxes.pop(stem, None)
+    if sandbox is None:
+        if len(_sandboxes) >= WARM:
+            _sandboxes.pop(next(iter(_sandboxes))).close()
         without = stage.forbidden(spec.of_stem(stem))
         seconds = int(_settings.timeout) + 30
-        _sandbox = Sandbox(_settings.kind, (stem,), without, _settings.memory, seconds, _settings.scratch)
-    return _sandbox
+        sandbox = Sandbox(_settings.kind, (stem,), without, _settings.memory, seconds, _settings.scratch)
+    _sandboxes[stem] = sandbox
+    return sandbox
 
 
 def probe(stem: str, source: str):
@@ -199,6 +199,8 @@ def _one(ex, item, answer, end):
         try:
             left = max(1.0, end - time.monotonic())
             observed = _ready(ex.stem).observe(ex, answer.source, answer.name, item.cases, within=left)
+            if observed.end == "timeout" and attempt + 1 < TRIES and time.monotonic() < end:
+                continue  # a busy machine must not cost points: it gets a second chance
             return judging.judged(ex, item, answer, observed)
         except SandboxError as error:
             text = f"The sandbox failed, which says nothing of the answer: {error}"

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
-INSIDE = ("__init__", "worker", "cleaning", "transport")
+INSIDE = ("ampedu.grading", "ampedu.grading.worker", "ampedu.grading.cleaning", "ampedu.grading.transport")
 WITHOUT = ("cli", "doctor", "reset", "__main__", "nbengine", "recorded", "quizzes")
 
 
@@ -39,8 +39,7 @@ def shown(without) -> tuple[dict[str, Path], list[Path]]:
     """Modules and data files that the sandbox shows when the modules ``without`` are the answer key."""
     modules, hidden = {}, []
     for name, path in module_files().items():
-        inside_grading = hits(name, ("ampedu.grading",))
-        if inside_grading and name.rpartition(".")[2] not in (*INSIDE, "grading"):
+        if hits(name, ("ampedu.grading",)) and name not in INSIDE:
             continue
         if name.rpartition(".")[2] in WITHOUT and name.count(".") == 1:
             continue

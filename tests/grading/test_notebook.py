@@ -67,6 +67,12 @@ def test_damaged_files_say_what_to_do(content, text):
         notebook.parse(content)
 
 
+def test_megabytes_of_code_are_not_parsed():
+    found = notebook.parse(as_bytes([{**CODE, "source": "x = 1\n" * 40_000}] * 20))
+    assert sum(len(cell.source) for cell in found.cells) <= notebook.MAX_CODE
+    assert len(found.cells) + int(found.notes[0].split()[0]) == 20
+
+
 def test_endless_numbers_do_no_harm():
     assert notebook.parse(as_bytes([CODE])[:-1] + b', "n": ' + b"9" * 100_000 + b"}").cells
 
