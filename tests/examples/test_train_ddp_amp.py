@@ -1,11 +1,13 @@
 """The example trains, and a run that lost a rank ends with the same bits as the one that did not."""
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from ampedu.distributed import run_distributed
 
@@ -14,13 +16,95 @@ COMMON = ("--steps", 60, "--growth-interval", 5, "--save-every", 16)
 
 
 def run(checkpoint, *options, restarts=0):
-    return run_distributed(SCRIPT, args=(*COMMON, "--checkpoint", str(checkpoint), *options), max_restarts=restarts)
+    return run_distributed(SCRIPT, args=(*COMMON, "--checkpoint", str(checkpoint), *options),
+                           timeout=300, max_restarts=restarts)  # fmt: skip
 
 
 def same(results):
     return {key: value for key, value in results.items() if key != "restarts"}
 
 
+@pytest.fixture(scope="module")
+def example():
+    """The script as a module, in a process group of this process alone."""
+    spec = importlib.util.spec_from_file_location("train_ddp_amp", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield module
+    dist.destroy_process_group()
+
+
+def train(example, monkeypatch, checkpoint, steps, *options):
+    """A trainer after that many steps, which took up the checkpoint if there is one."""
+    words = [str(SCRIPT), *map(str, COMMON), "--batch", "32", "--checkpoint", str(checkpoint), *options]
+    monkeypatch.setattr(sys, "argv", words)
+    trainer = example.Trainer(example.arguments())
+    trainer.load()
+    last, trainer.args.steps = trainer.args.steps, steps
+    trainer.train()
+    trainer.args.steps = last
+    return trainer
+
+
+def weights(trainer):
+    return [p.detach().clone() for p in trainer.model.parameters()]
+
+
+def equal(first, second):
+    return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("options", [(), ("--precision", "bf16"), ("--precision", "fp32"), ("--accumulate", "3")])
+def test_a_run_in_two_parts_is_the_run_in_one(example, monkeypatch, tmp_path, options):
+    """60 steps cross the end of an epoch; the checkpoint of step 48 lies in the middle of the next."""
+    whole = train(example, monkeypatch, tmp_path / "a.pt", 60, *options)
+    train(example, monkeypatch, tmp_path / "b.pt", 55, *options)
+    again = train(example, monkeypatch, tmp_path / "b.pt", 60, *options)
+    assert equal(weights(whole), weights(again))
+    assert whole.scaler.state_dict() == again.scaler.state_dict() and whole.skipped == again.skipped
+    assert whole.evaluate() == again.evaluate() < 0.25
+    assert (whole.epoch, whole.seen) == (again.epoch, again.seen) and whole.epoch > 0
+    if not options:
+        assert whole.skipped >= 2, "the scale must have moved, or its state would not matter"
+
+
+FRESH = {
+    "scaler": lambda saved: {**saved, "scale": 1024.0, "_growth_tracker": 0},
+    "rng": lambda saved: [torch.Generator().manual_seed(9).get_state()],
+    "optimizer": lambda saved: {**saved, "state": {}},
+    "scheduler": lambda saved: {**saved, "last_epoch": 0},
+    "progress": lambda saved: [saved[0], saved[1], 0, saved[3]],
+}
+
+
+@pytest.mark.parametrize("part", FRESH)
+def test_each_part_of_the_checkpoint_is_needed(example, monkeypatch, tmp_path, part):
+    whole = train(example, monkeypatch, tmp_path / "a.pt", 60)
+    file = tmp_path / "b.pt"
+    train(example, monkeypatch, file, 48)
+    checkpoint = torch.load(file, weights_only=True)
+    torch.save({**checkpoint, part: FRESH[part](checkpoint[part])}, file)
+    again = train(example, monkeypatch, file, 60)
+    if part == "scaler":
+        assert again.scaler.state_dict() != whole.scaler.state_dict()
+    else:
+        assert not equal(weights(whole), weights(again))
+
+
+def test_a_window_that_no_epoch_can_fill_is_refused(example, monkeypatch, tmp_path):
+    with pytest.raises(SystemExit, match="smaller --batch"):
+        train(example, monkeypatch, tmp_path / "a.pt", 60, "--accumulate", "65")
+
+
+def test_two_ranks_train_and_agree(tmp_path, capsys):
+    results = run(tmp_path / "a.pt", "--steps", 20)
+    assert results[0] == results[1] and results[0]["restarts"] == 0
+    assert capsys.readouterr().out.startswith("[rank 0] 20 steps")
+    assert torch.load(tmp_path / "a.pt", weights_only=True)["progress"][0] == 16
+
+
+@pytest.mark.slow
 def test_a_killed_rank_costs_time_but_no_bit(tmp_path, capsys):
     """Resumed from step 32, with an overflow before and after; then again, in a new run from the last checkpoint."""
     lost = run(tmp_path / "a.pt", "--die-at", 45, restarts=1)
@@ -47,25 +131,9 @@ def test_other_settings_resume_bit_for_bit(tmp_path, options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("left_out", ["scaler", "rng", "optimizer", "scheduler"])
-def test_each_part_of_the_checkpoint_is_needed(tmp_path, left_out):
-    """Without one of its parts, the resumed run ends elsewhere: the equality above can fail."""
-    whole = run(tmp_path / "a.pt")
-    part = tmp_path / "b.pt"
-    run(part, "--steps", 32)
-    checkpoint = torch.load(part, weights_only=True)
-    fresh = {"scaler": {**checkpoint["scaler"], "scale": 1024.0, "_growth_tracker": 0},
-             "rng": checkpoint["rng"][::-1],
-             "optimizer": {**checkpoint["optimizer"], "state": {}},
-             "scheduler": {**checkpoint["scheduler"], "last_epoch": 0}}  # fmt: skip
-    torch.save({**checkpoint, left_out: fresh[left_out]}, part)
-    assert run(part)[0]["weights"] != whole[0]["weights"]
-
-
-@pytest.mark.slow
 def test_a_checkpoint_of_more_ranks_is_taken_up_by_fewer(tmp_path, capsys):
     run(tmp_path / "a.pt", "--steps", 32)
-    alone = run_distributed(SCRIPT, nproc=1, args=(*COMMON, "--checkpoint", str(tmp_path / "a.pt")))
+    alone = run_distributed(SCRIPT, nproc=1, args=(*COMMON, "--checkpoint", str(tmp_path / "a.pt")), timeout=300)
     text = capsys.readouterr().out
     assert "the checkpoint is of 2 ranks" in text and "resumed at step 32" in text
     assert alone[0]["loss"] < 0.2

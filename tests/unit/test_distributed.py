@@ -21,7 +21,7 @@ def run(tmp_path_factory):
         patch.setenv("RANK", "7")
         patch.setenv("PET_NPROC_PER_NODE", "9")
         patch.setattr("builtins.print", lambda *words, **_: text.append(" ".join(words)))
-        results = run_distributed(jobs.everything, args=(1.0, jobs.VALUES))
+        results = run_distributed(jobs.everything, args=(1.0, jobs.VALUES), timeout=300)
     return results, text
 
 

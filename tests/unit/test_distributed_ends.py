@@ -57,7 +57,7 @@ def mark(monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_an_exception_of_a_rank_is_told_with_its_traceback(mark, tmp_path):
     with pytest.raises(DistributedError) as caught:
-        run_distributed(jobs.crash)
+        run_distributed(jobs.crash, timeout=300)
     text = str(caught.value)
     assert text.startswith("rank 1 raised ValueError\n") and caught.value.rank == 1
     assert "[rank 1] ValueError: the loss is nan" in text and 'raise ValueError("the loss is nan")' in text
@@ -68,29 +68,29 @@ def test_an_exception_of_a_rank_is_told_with_its_traceback(mark, tmp_path):
 @pytest.mark.slow
 def test_a_killed_rank_is_named_and_not_the_one_that_waited_for_it(mark):
     with pytest.raises(DistributedError, match=r"rank 1 was killed by SIGKILL") as caught:
-        run_distributed(jobs.killed)
+        run_distributed(jobs.killed, timeout=300)
     assert caught.value.rank == 1
 
 
 @pytest.mark.slow
 def test_a_rank_that_leaves_without_a_word(mark):
     with pytest.raises(DistributedError, match=r"rank [01] ended with exit code 3 and no traceback"):
-        run_distributed(jobs.leaves)
+        run_distributed(jobs.leaves, timeout=300)
 
 
 @pytest.mark.slow
 def test_a_result_that_cannot_be_sent_is_told_with_the_cure(mark):
     with pytest.raises(DistributedError, match=r"returned what cannot be sent back.*of type object; convert it to int"):
-        run_distributed(jobs.no_plain_data)
+        run_distributed(jobs.no_plain_data, timeout=300)
 
 
 @pytest.mark.slow
 def test_a_hang_is_stopped_and_the_message_says_where(mark, tmp_path, capsys):
     started = time.monotonic()
     with pytest.raises(DistributedTimeout) as caught:
-        run_distributed(jobs.hang, timeout=40)
-    assert time.monotonic() - started < 100, "ending a hang must not take as long as the hang"
-    assert "stopped after 40 s" in str(caught.value)
+        run_distributed(jobs.hang, timeout=60)
+    assert time.monotonic() - started < 150, "ending a hang must not take as long as the hang"
+    assert "stopped after 60 s" in str(caught.value)
     assert "rank 0: distributed_jobs.py" in str(caught.value) and "inside all_reduce" in str(caught.value)
     assert "rank 1: distributed_jobs.py" in str(caught.value)
     assert capsys.readouterr().out == "[rank 1] asleep\n" and caught.value.output[1] == "asleep\n"
@@ -145,7 +145,7 @@ def test_a_port_in_use_does_no_harm(mark, monkeypatch):
         monkeypatch.setenv("MASTER_PORT", str(taken.getsockname()[1]))
         monkeypatch.setenv("MASTER_ADDR", "192.0.2.1")  # a documentation address: nobody answers there
         with pytest.raises(DistributedError, match="the loss is nan"):
-            run_distributed(jobs.crash)
+            run_distributed(jobs.crash, timeout=300)
 
 
 @pytest.mark.slow
@@ -157,7 +157,7 @@ def test_a_script_runs_as_under_torchrun_and_leaves_its_result(mark, tmp_path, c
         "    result = [sys.argv[1:], dist.get_rank(), helper.NAME]\n    dist.destroy_process_group()\n"
     )
     (tmp_path / "helper.py").write_text("NAME = 'beside the script'\n")
-    results = run_distributed(script, args=("--steps", 3), quiet=True)
+    results = run_distributed(script, args=("--steps", 3), timeout=300, quiet=True)
     assert results == [[["--steps", "3"], rank, "beside the script"] for rank in (0, 1)]
     assert capsys.readouterr().out == ""
 
@@ -167,6 +167,6 @@ def test_mistakes_in_the_file_are_told_with_its_line(mark, tmp_path):
     script = tmp_path / "job.py"
     script.write_text("def main():\n    return 1\n\nx = undefined\n")
     with pytest.raises(DistributedError) as caught:
-        run_distributed(f"{script}:main")
+        run_distributed(f"{script}:main", timeout=300)
     assert "NameError: name 'undefined' is not defined" in str(caught.value)
     assert 'job.py", line 4' in str(caught.value) and "distributed/rank.py" not in str(caught.value)

@@ -26,6 +26,8 @@ ALL = {
     "number_line, shaded": lambda: plots.number_line(["fp16", "fp32"], 0, 4),
     "density": lambda: plots.density(["fp32", "bf16", "fp16", "e4m3fn", "e5m2"]),
     "range_precision": lambda: plots.range_precision(),
+    "step_scaling": lambda: plots.step_scaling(1e9, 100, 0.5, 2 / 3, 5e-6),
+    "step_scaling, slow link": lambda: plots.step_scaling(7e10, 10, 0.02, 0.0, 5e-5),
     "amp_step, fp16": lambda: plots.amp_step("fp16"),
     "amp_step, bf16": lambda: plots.amp_step(torch.bfloat16),
 }
