@@ -1,6 +1,7 @@
 """scores.csv, feedback and class report of a made-up run with every status and hostile names."""
 
 import csv
+import dataclasses
 import io
 import re
 import statistics
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from ampedu.grading import report, results
 from ampedu.grading.report import class_data, class_report, feedback, links, pages, scores
-from ampedu.grading.results import ExerciseInfo, ExerciseResult, LabResult, Run, StudentResult
+from ampedu.grading.results import Equal, ExerciseInfo, ExerciseResult, LabResult, Run, StudentResult
 from tests.grading import demo
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -236,6 +237,14 @@ def test_class_report_names_the_commonest_mistake_first(run_and_students):
     assert page.text.index(f"{top.count} of {top.judged} gave this answer to {top.info.id}", begin) > begin
     private = page.text.index("From here on with names")
     assert all(page.text.find(student.student_id) in (-1, *range(private, len(page.text))) for student in students)
+
+
+def test_equal_answers_are_grouped_by_who_gave_them():
+    run, students = demo.batch(4)
+    pairs = [Equal("01.b", ["s00", "s01"], False), Equal("01.a", ["s00", "s01"], False), Equal("01.a", ["s02"], True)]
+    run = dataclasses.replace(run, equal=pairs)
+    assert class_report.equal(run) == [(True, ["s02"], ["01.a"]), (False, ["s00", "s01"], ["01.a", "01.b"])]
+    assert "the published solution" in class_report.render(run, students)
 
 
 def test_a_run_without_a_sandbox_says_so():

@@ -25,9 +25,18 @@ def render(run: Run, students: list[StudentResult]) -> str:
         rare=data.misconceptions[COMMON:],
         histograms=[(item, histogram(item)) for item in data.distributions],
         names=names,
-        equal=sorted(run.equal, key=lambda group: (not group.published, group.exercise)),
+        equal=equal(run),
         versions=sorted(run.versions.items()),
     )
+
+
+def equal(run: Run) -> list[tuple[bool, list[str], list[str]]]:
+    """Equal answers by who gave them: whether to the published solution, the students, the exercises."""
+    found = {}
+    for group in run.equal:
+        found.setdefault((group.published, tuple(group.students)), []).append(group.exercise)
+    rows = [(published, list(students), sorted(exercises)) for (published, students), exercises in found.items()]
+    return sorted(rows, key=lambda row: (not row[0], -len(row[2]), row[1]))
 
 
 def histogram(item: class_data.Distribution) -> dict:

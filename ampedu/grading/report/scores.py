@@ -25,11 +25,10 @@ def row(run: Run, student: StudentResult) -> list:
     labs = {lab.lab: lab for lab in student.labs}
     points = {item.id: item.points for lab in student.labs for item in lab.exercises}
     flags = [f"{item.id}: {reason}" for lab in student.labs for item in lab.exercises for reason in item.review]
-    flags += [
-        f"{group.exercise}: equal to {'the published solution' if group.published else 'other students'}"
-        for group in run.equal
-        if student.student_id in group.students
-    ]
+    for published, words in ((True, "the published solution"), (False, "other students")):
+        groups = [group for group in run.equal if group.published == published and student.student_id in group.students]
+        if groups:
+            flags.append(f"{', '.join(group.exercise for group in groups)}: equal to {words}")
     cells = [
         student.student_id, student.name, status(student), student.score, sum(lab.max_score for lab in student.labs),
         "; ".join(flags), *(points.get(info.id) for info in run.exercises),

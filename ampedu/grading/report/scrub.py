@@ -14,6 +14,8 @@ def text(value, limit: int = 4000) -> str:
     such as ``\\u202e``; piles of combining marks are cut.
     """
     value, parts, marks = str(value), [], 0
+    if value.isascii() and value.isprintable() and len(value) <= limit:
+        return value
     for c in value[: limit + 1]:
         kind = unicodedata.category(c)
         marks = marks + 1 if kind[0] == "M" else 0
