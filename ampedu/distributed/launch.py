@@ -35,14 +35,22 @@ def run_distributed(what, nproc=2, backend="auto", timeout=120, args=(), *, max_
     timeout: seconds until everything is stopped. args: plain data for the function, or the script's command line.
     max_restarts: how often torchrun starts all ranks again after one has died. quiet: print nothing.
 
-    Lines that a rank prints appear at once, tagged "[rank 0]". Arguments and results travel as JSON, bit for bit:
-    None, bool, int, float, str, list, tuple, dict with str keys, CPU tensors. Each rank gets its share of the cores.
+    Lines that a rank prints appear at once, whole, and tagged "[rank 0]". Which rank is first differs from run to run:
+    what must be the same each time is better returned. Arguments and results travel as JSON, bit for bit: None, bool,
+    int, float, str, list, tuple, dict with str keys, CPU tensors. Each rank gets its share of the cores.
     No process is left when this returns, raises or is interrupted.
 
     DistributedError: a rank failed; the message has its traceback. DistributedTimeout: the message says where each
     rank was. TypeError: a function typed in a notebook cell; the message says what to do.
     """
     __tracebackhide__ = True
+    try:
+        return _run(what, nproc, backend, timeout, args, max_restarts, quiet)
+    except (DistributedError, TypeError, ValueError) as error:
+        raise error.with_traceback(None) from None  # the way through this file says nothing to a reader
+
+
+def _run(what, nproc, backend, timeout, args, max_restarts, quiet) -> list:
     job = task.describe(what)
     if not isinstance(nproc, int) or isinstance(nproc, bool) or not 1 <= nproc <= 64:
         raise ValueError(f"nproc is {nproc!r}: give a number of processes from 1 to 64")

@@ -26,6 +26,7 @@ def environment(mark: str, threads: int, backend: str, restarts: bool) -> dict[s
     env[MARK] = mark
     env["AMPEDU_BACKEND"] = backend
     env["OMP_NUM_THREADS"] = str(threads)
+    env["PYTHONIOENCODING"] = "utf-8"
     env["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     env.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # not a word about IPv6 and sockets
     if restarts:  # a store of its own for each: in a shared one, ranks find the addresses of the dead (pytorch #135712)

@@ -78,3 +78,44 @@ def no_plain_data():
 def leaves():
     """End without a word."""
     os._exit(3)
+
+
+def ledgers():
+    """The rows of a step of DDP, DDP with the fp16 hook, and FSDP2 with both reduce dtypes; number of parameters."""
+    from torch import nn
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    from ampedu.distributed import CommLedger
+
+    def network():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(48, 64), nn.LayerNorm(64), nn.Linear(64, 16))
+
+    def step(model, scaler=None, optimizer=None):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(torch.ones(4, 48)).float().square().mean()
+        (scaler.scale(loss) if scaler else loss).backward()
+        if scaler:
+            scaler.step(optimizer)
+            scaler.update()
+
+    found = {"parameters": sum(p.numel() for p in network().parameters())}
+    for name, hook in (("ddp", None), ("fp16 hook", fp16_compress_hook)):
+        model = nn.parallel.DistributedDataParallel(network())
+        if hook:
+            model.register_comm_hook(None, hook)
+        step(model)
+        step(model)
+        with CommLedger() as ledger:
+            step(model)
+        found[name] = ledger.plain()
+    for name, dtype in (("fsdp float32", torch.float32), ("fsdp bfloat16", torch.bfloat16)):
+        model = network()
+        for part in (*model, model):
+            fully_shard(part, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=dtype))
+        optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu")
+        with CommLedger() as ledger:
+            step(model, scaler, optimizer)
+        found[name] = ledger.plain()
+    return found

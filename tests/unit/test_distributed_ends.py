@@ -1,4 +1,4 @@
-"""Runs that end badly: what the reader is told, and that no process is left. Each starts real ranks, so most are slow.
+"""Runs with real ranks: how they end, what the reader is told, and that no process is left.
 
 Processes are found by a variable of the test's own in their environment, not by what the code under test sets.
 """
@@ -170,3 +170,18 @@ def test_mistakes_in_the_file_are_told_with_its_line(mark, tmp_path):
         run_distributed(f"{script}:main", timeout=300)
     assert "NameError: name 'undefined' is not defined" in str(caught.value)
     assert 'job.py", line 4' in str(caught.value) and "distributed/rank.py" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_bytes_between_two_ranks_are_those_of_the_theory(mark):
+    for rank in run_distributed(jobs.ledgers, timeout=300):
+        count = rank["parameters"]
+        ((ddp,), (hook,)) = rank["ddp"], rank["fp16 hook"]
+        assert (ddp["op"], ddp["dtype"], ddp["bytes"]) == ("all_reduce", "float32", 4 * count)
+        assert (hook["op"], hook["dtype"], hook["bytes"]) == ("all_reduce", "float16", 2 * count)
+        for dtype, size in (("float32", 4), ("bfloat16", 2)):
+            rows = {(row["op"], row["dtype"]): row for row in rank[f"fsdp {dtype}"]}
+            assert rows["reduce_scatter", dtype]["bytes"] == size * count
+            assert set(rows) == {("all_gather", "bfloat16"), ("reduce_scatter", dtype), ("all_reduce", "float32")}
+            # GradScaler's agreement on inf between shards: one float32 number.
+            assert rows["all_reduce", "float32"]["bytes"] == 4
