@@ -16,8 +16,9 @@ again, up to --max-restarts times, and each one reads the checkpoint. See it hap
     export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
     torchrun --standalone --nproc-per-node 2 --max-restarts 1 train_ddp_amp.py --steps 60 --die-at 45
 
-The variable gives each restart a store of its own. Without it, the ranks of torch 2.13 find the addresses of the dead
-in the store that the launcher keeps, and cannot connect (github.com/pytorch/pytorch/issues/135712 and 167288).
+The variable gives each restart a store of its own. Without it, the restarted ranks find the addresses of the dead in
+the store that the launcher keeps, and fail to connect: so it is in torch 2.13 with gloo on one machine, and people saw
+the same with NCCL (github.com/pytorch/pytorch/issues/135712 and 167288).
 
 What a checkpoint holds, and what goes wrong without it:
 

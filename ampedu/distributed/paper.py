@@ -1,8 +1,9 @@
 """Scaling on paper: how long gradients travel, and what of it the backward pass hides.
 
-Ring all-reduce: each of n ranks sends 2 (n - 1) messages of 1/n of the buffer, so 2 (n - 1)/n of its bytes, which no
-all-reduce can undercut. P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
-workstations", J. Parallel Distrib. Comput. 69 (2009) 117-124. The time of a message is its latency plus its bytes
+Ring all-reduce: each of n ranks sends 2 (n - 1) messages of 1/n of the buffer, so 2 (n - 1)/n of its bytes, the least
+that is possible as long as the ranks do all the adding (switches that add can do with fewer).
+P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", J. Parallel Distrib.
+Comput. 69 (2009) 117-124. The time of a message is its latency plus its bytes
 over the bandwidth (Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19 (2005) 49-66).
 """
 
