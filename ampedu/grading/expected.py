@@ -42,7 +42,8 @@ def versions() -> dict[str, str]:
 def source_id(lab: Lab) -> str:
     """A hash of the course's files that the expected answers of a lab depend on, and of the versions."""
     digest = hashlib.sha256(repr(sorted(versions().items())).encode())
-    for path in (lab.solution, lab.mutants, *sorted(Path(spec.__file__).parent.glob("*.py"))):
+    shared = [path for path in sorted(Path(spec.__file__).parent.glob("*.py")) if not path.name.startswith("ex")]
+    for path in (lab.solution, lab.mutants, Path(spec.__file__).with_name(f"ex{lab.stem}.py"), *shared):
         content = path.read_bytes()
         digest.update(f"{path.name} {len(content)} ".encode() + content)
     return digest.hexdigest()[:24]
