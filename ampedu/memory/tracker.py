@@ -178,7 +178,8 @@ class Tracker(TorchDispatchMode):
                 self._move(block, SAVED)
             if block.row == SAVED and block.module is None:
                 block.module, block.dtype = self._stack[-1] if self._stack else "loss", tensor.dtype
-        return tensor
+        # A node that held its own output by way of this hook would never be freed without a backward pass.
+        return tensor if tensor.grad_fn is None else tensor.detach()
 
     def _enter_module(self, module, args):
         self._stack.append(self._paths.get(module, type(module).__name__))

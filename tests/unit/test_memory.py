@@ -9,7 +9,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ampedu.memory import measure, predict, reconcile
+from ampedu.memory import Tracker, measure, predict, reconcile
 from ampedu.memory.plan import Step, planned, replaced
 
 
@@ -197,3 +197,21 @@ def test_measured_rows_are_those_predicted():
     for row in measured.rows:
         assert predicted[row.name] == pytest.approx(row.bytes, rel=0.05), row.name
     assert "+0.00 %" in reconcile(predicted, measured) and "allocator" in reconcile(predicted, measured)
+
+
+def test_a_forward_pass_without_backward_is_freed_with_its_output():
+    net, x = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)), torch.randn(4, 8)
+    with Tracker(net) as tracker:
+        output = net(x)
+        assert tracker.total > 0
+        del output
+        assert tracker.total == 0
+
+
+def test_tracking_leaves_gradients_of_gradients_alone():
+    x = torch.tensor([0.3, 0.7], requires_grad=True)
+    with Tracker(nn.Identity()):
+        (first,) = torch.autograd.grad(x.sigmoid().exp().sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), x)
+    (right,) = torch.autograd.grad(x.sigmoid().exp().sum(), x, create_graph=True)
+    assert torch.equal(second, torch.autograd.grad(right.sum(), x)[0])
