@@ -241,9 +241,13 @@ def test_class_report_names_the_commonest_mistake_first(run_and_students):
 
 def test_equal_answers_are_grouped_by_who_gave_them():
     run, students = demo.batch(4)
-    pairs = [Equal("01.b", ["s00", "s01"], False), Equal("01.a", ["s00", "s01"], False), Equal("01.a", ["s02"], True)]
-    run = dataclasses.replace(run, equal=pairs)
-    assert class_report.equal(run) == [(True, ["s02"], ["01.a"]), (False, ["s00", "s01"], ["01.a", "01.b"])]
+    pairs = [Equal(id, ["s00", "s01"], False) for id in ("01.b", "01.a")]
+    run = dataclasses.replace(run, equal=[*pairs, Equal("01.c", ["s01", "s02"], True)])
+    assert class_report.equal(run) == [
+        (True, ["s01"], ["01.c"]),
+        (True, ["s02"], ["01.c"]),
+        (False, ["s00", "s01"], ["01.a", "01.b"]),
+    ]
     assert "the published solution" in class_report.render(run, students)
 
 

@@ -31,10 +31,11 @@ def render(run: Run, students: list[StudentResult]) -> str:
 
 
 def equal(run: Run) -> list[tuple[bool, list[str], list[str]]]:
-    """Equal answers by who gave them: whether to the published solution, the students, the exercises."""
+    """Equal answers by who gave them: whether to the published solution (then one student), students, exercises."""
     found = {}
     for group in run.equal:
-        found.setdefault((group.published, tuple(group.students)), []).append(group.exercise)
+        for students in [(id,) for id in group.students] if group.published else [tuple(group.students)]:
+            found.setdefault((group.published, students), []).append(group.exercise)
     rows = [(published, list(students), sorted(exercises)) for (published, students), exercises in found.items()]
     return sorted(rows, key=lambda row: (not row[0], -len(row[2]), row[1]))
 
