@@ -5,6 +5,7 @@ member by member and never extracted.
 """
 
 import csv
+import difflib
 import hashlib
 import os
 import re
@@ -21,6 +22,7 @@ MOODLE = re.compile(r"(?P<name>[^/]+)_(?P<user>\d{1,19})_assignsubmission_[a-z]+
 _ATTEMPT = re.compile(r"-(\d{1,4})\.ipynb$")
 _JUNK = re.compile(r"(^|/)(\.(?!\.)|__MACOSX(/|$)|Thumbs\.db$|desktop\.ini$)")
 MAX_ENTRIES, MAX_DEPTH = 100_000, 4
+ROSTER = ("student_id", "name", "file", "lms_id")
 
 
 class SubmissionsError(ValueError):
@@ -95,6 +97,8 @@ def collect(source, roster=None, labs=()) -> Collected:
         found = _from_zip(source)
     elif source.is_file() and source.suffix == ".ipynb":
         found = [(source.name, str(source), None)]
+    elif not os.path.lexists(source):
+        raise SubmissionsError(f"{source} does not exist. Is the name right?")
     else:
         raise SubmissionsError(f"{source} is neither a folder, nor a zip file, nor a notebook. Is the name right?")
     rejected, submissions = [], []
@@ -111,12 +115,21 @@ def collect(source, roster=None, labs=()) -> Collected:
         if row is not None:
             item = replace(item, student_id=row["student_id"], name=shown(row.get("name") or item.name))
         submissions.append(item)
+    if not submissions:
+        raise SubmissionsError(_nothing(source, rejected))
     with_notebook = {item.student_id for item in submissions if not item.problem}
     extra = [item for item in submissions if item.problem and item.student_id in with_notebook]
     rejected += [{"file": item.shown, "reason": "It is not a notebook (.ipynb)."} for item in extra]
     submissions = [item for item in submissions if item not in extra]
     names = {row["student_id"]: shown(row.get("name") or "") for row in people}
     return Collected(sorted(_distinct(submissions), key=lambda s: (s.student_id, s.attempt, s.shown)), rejected, names)
+
+
+def _nothing(source, rejected):
+    if not rejected:
+        return f"{source} is empty. Put the notebooks (.ipynb) there, or name another folder."
+    files = ", ".join(item["file"] for item in rejected[:3]) + (", …" if len(rejected) > 3 else "")
+    return f"{source} holds no notebook (.ipynb), only {files}. Is it the right folder?"
 
 
 def _distinct(submissions):
@@ -196,21 +209,39 @@ def _id(text):
     return text if ID.fullmatch(text) else f"file-{_digest(text)}"
 
 
+def _columns(columns):
+    """What is wrong with the first line of a roster: a misspelled column would be ignored without a word."""
+    if len(columns) == 1 and ";" in columns[0]:
+        return "is separated by semicolons. Save it with commas."
+    for name in columns:
+        plain = re.sub(r"[^a-z]+", "_", name.casefold()).strip("_")
+        near = ["file"] if plain.startswith("file") else difflib.get_close_matches(plain, ROSTER, n=1, cutoff=0.75)
+        if name not in ROSTER and near and near[0] not in columns:
+            return f"has the column {shown(name, 60)!r}. Should it be {near[0]}?"
+    if len(set(columns)) < len(columns):
+        return "has two columns of one name. Delete one."
+    if "student_id" not in columns:
+        names = ", ".join(shown(name, 40) for name in columns[:6]) or "nothing"
+        return f"needs a first line with the column student_id; it has {names}. Other columns: {', '.join(ROSTER[1:])}."
+    return ""
+
+
 def read_roster(path) -> list[dict[str, str]]:
     """Rows of roster.csv: ``student_id``, and optionally ``name``, ``file`` (of the submission), ``lms_id``.
 
-    Raises SubmissionsError, naming the line.
+    Other columns are left alone, unless they look like one of these. Raises SubmissionsError, naming the line.
     """
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
+            reader.fieldnames = [(name or "").strip() for name in reader.fieldnames or ()]
             rows = [{key: (value or "").strip() for key, value in row.items() if key} for row in reader]
     except OSError as error:
         raise SubmissionsError(f"the roster {path} cannot be opened: {error.strerror}.") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise SubmissionsError(f"the roster {path} cannot be read ({error}). Save it as CSV in UTF-8.") from None
-    if "student_id" not in (reader.fieldnames or ()):
-        raise SubmissionsError(f"the roster {path} needs a first line with the column student_id.")
+    if problem := _columns([name for name in reader.fieldnames if name]):
+        raise SubmissionsError(f"the roster {path} {problem}")
     seen = set()
     for number, row in enumerate(rows, 2):
         id = row["student_id"]

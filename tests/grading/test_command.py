@@ -49,7 +49,7 @@ def test_ids_tell_secrets_apart_and_nothing_else():
     ("arguments", "text"),
     [
         (["grade", "run", "99", "given", "-o", "out"], "There is no lab '99'. The labs are: 01_bit_layouts"),
-        (["grade", "run", "01", "nowhere", "-o", "out"], "neither a folder, nor a zip"),
+        (["grade", "run", "01", "nowhere", "-o", "out"], "nowhere does not exist"),
         (["grade", "run", "01", "given", "-o", "out", "--secret", "none-here"], "make-secret"),
         (["grade", "regrade", "out"], "no finished run"),
         (["grade", "preview", "gone.ipynb"], "cannot be opened"),

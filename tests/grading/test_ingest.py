@@ -133,6 +133,11 @@ def roster(tmp_path, text):
     return path
 
 
+def test_a_roster_may_hold_other_columns(tmp_path):
+    path = roster(tmp_path, "student_id,email,section,,\nann,ann@example.org,B,,\n")
+    assert ingest.read_roster(path)[0]["student_id"] == "ann"
+
+
 def test_roster_maps_files_and_lms_ids_and_names_the_absent(tmp_path):
     root = folder(tmp_path, "odd name.ipynb", "doejane_1001_778_lab1.ipynb")
     path = roster(tmp_path, "student_id,name,file,lms_id\nann,Ann A,odd name.ipynb,\njane,Jane D,,1001\nzoe,Zoë,,\n")
@@ -144,7 +149,12 @@ def test_roster_maps_files_and_lms_ids_and_names_the_absent(tmp_path):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("name\nAnn\n", "column student_id"),
+        ("name\nAnn\n", "column student_id; it has name"),
+        ("", "it has nothing"),
+        ("student_id,filename\nann,a.ipynb\n", "column 'filename'. Should it be file"),
+        ("student_id,Name\nann,Ann\n", "column 'Name'. Should it be name"),
+        ("student_id;name\nann;Ann\n", "semicolons"),
+        ("student_id,name,name\nann,Ann,A\n", "two columns"),
         ("student_id\n../x\n", "line 2"),
         ("student_id\nann\nANN\n", "line 3.*twice"),
     ],
@@ -155,9 +165,13 @@ def test_bad_rosters_name_the_line(tmp_path, text, problem):
 
 
 def test_places_that_are_no_submissions(tmp_path):
-    for name in ("gone", "text.zip"):
-        (tmp_path / "text.zip").write_text("no zip")
-        with pytest.raises(SubmissionsError, match="neither"):
+    (tmp_path / "text.zip").write_text("no zip")
+    (tmp_path / "empty").mkdir()
+    for name, problem in (("gone", "does not exist"), ("text.zip", "neither"), ("empty", "is empty")):
+        with pytest.raises(SubmissionsError, match=problem):
             ingest.collect(tmp_path / name)
+    (tmp_path / "empty/essay.pdf").write_text("x")
+    with pytest.raises(SubmissionsError, match="no notebook .* only essay.pdf"):
+        ingest.collect(tmp_path / "empty")
     with pytest.raises(SubmissionsError, match="cannot be opened"):
         ingest.collect(folder(tmp_path, "a.ipynb"), tmp_path / "no.csv")
