@@ -72,7 +72,11 @@ def test_gradescope_writes_what_its_format_has_and_nothing_secret(out, tmp_path,
         assert {test["status"] for test in found["tests"]} <= {"passed", "failed"}
         assert all(test["output_format"] == "text" and test["visibility"] == "visible" for test in found["tests"])
     assert export(out, "--gradescope", folder) == 1
+    # Who has no score any more must not keep an old one.
+    (folder / "s12").mkdir()
+    (folder / "s12" / "results.json").write_text("{}")
     assert export(out, "--gradescope", folder, "--overwrite") == 0
+    assert not (folder / "s12" / "results.json").exists()
 
 
 def test_csv_for_a_spreadsheet_says_that_it_is_utf8(out):
