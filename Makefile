@@ -17,7 +17,7 @@ CLEAN_ENV = env -u AMPEDU_DEVICE -u AMPEDU_STRICT -u NBGRADER_EXECUTION OMP_NUM_
 NBVAL = --nbval-lax --nbval-current-env --nbval-sanitize-with tests/sanitize.cfg --nbval-cell-timeout 120
 
 .DEFAULT_GOAL := help
-.PHONY: help learn test test-slow gpu-check build check lint clean
+.PHONY: help learn test test-slow gpu-check grade-demo build check lint clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,10 @@ test-slow: ## what takes long and `make test` leaves out
 
 gpu-check: ## every lesson and solution on a GPU, without Jupyter or a network; GPU_CHECK=options
 	@$(PYTHON) tools/gpu_check.py $(GPU_CHECK)
+
+grade-demo: ## ten made-up submissions, right, wrong and hostile, graded into build/grade-demo/
+	@$(PREPARE)
+	@$(CLEAN_ENV) $(RUN) -m tools.grade_demo
 
 build: ## make notebooks/, labs/, solutions/ and their data from sources/
 	@$(PREPARE)

@@ -87,7 +87,7 @@ def expect(ex, lab: Lab, secret: bytes, sandbox: Sandbox) -> data.ExerciseData:
         raise ExpectedError(f"{ex.id}: the solution gives {text}. Is the machine overloaded? Try again with --jobs 1.")
     key = judge.torch_version() if ex.versioned else "any"
     records = []
-    for mutant, source in _mutants(ex, lab.mutants):
+    for mutant, source in mutants(ex, lab.mutants):
         wrong = _outcomes(ex, f"the wrong answer {mutant.name}", source, mutant.name, cases, sandbox)
         if judge.equal(right, wrong, ex.tolerance):
             raise ExpectedError(
@@ -106,7 +106,7 @@ def _outcomes(ex, what, source, name, cases, sandbox):
     return judge.reduce(ex, cases, observed.outcomes)
 
 
-def _mutants(ex, path: Path) -> list[tuple[Mutant, str]]:
+def mutants(ex, path: Path) -> list[tuple[Mutant, str]]:
     """The wrong answers to one exercise, each with the source that defines it.
 
     Two exercises may have wrong answers of one name, so each is taken as it stood when it was defined.
