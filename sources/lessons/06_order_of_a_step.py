@@ -443,9 +443,11 @@ print("without a scaler:", [round(norm / plain[0], 1) for norm in plain])
 # if the scaler has to skip a single step, its infinities stay in `.grad`, and it skips every step from then on:
 
 # %% tags=["nbval-check-output"]
-loop, scaler = fresh(lr=1e-3), torch.amp.GradScaler(kind, init_scale=2.0**40)
-moved = [play("backward unscale_ step update", loop, scaler) for _ in range(40)]
-print("steps that moved the weights:", sum(norm > 0 for norm in moved), "of 40; scale", scaler.get_scale())
+for order in ("zero_grad backward unscale_ step update", "backward unscale_ step update"):
+    loop, scaler = fresh(lr=1e-3), torch.amp.GradScaler(kind, init_scale=2.0**40)
+    moved = [play(order, loop, scaler) for _ in range(40)]
+    print(f"{order:39}  a step in the last ten of 40: {any(moved[-10:])}")
+assert scaler.get_scale() == 1 and not any(moved)  # without zero_grad: 40 skips
 
 # %% [markdown]
 # ## 6.5 What the scaler objects to
@@ -547,9 +549,10 @@ assert wrong_by["mean / micro-batches"] > 0.5
 
 # %% [markdown]
 # **Explain.** The mean of means gives each *batch* the same weight, so a token in the shortest one counts 160 / 8 = 20
-# times as much as one in the longest. Add up the sums, and divide by the tokens of the whole window. (Its length must
-# be known before the first backward pass: fetch the batches of a window first. Padding does not count.) With equal
-# lengths both are the same:
+# times as much as one in the longest. Add up the sums, and divide by the tokens of the whole window. (Padding does not
+# count. To divide the loss, you must know the tokens before the first backward pass: fetch the batches of a window
+# first. Or divide the gradients at the end, after `unscale_` and before clipping.) With equal lengths both are the
+# same:
 
 # %% tags=["nbval-check-output", "C30"]
 texts = [(tokens.repeat(20)[:160], targets.repeat(20)[:160]) for tokens, targets in texts]
@@ -592,9 +595,9 @@ print("a step at the end, divided by size: ", epochs(last_steps=True, divide=lam
 
 # %% [markdown]
 # The right length is 1. The usual loop makes *no* step with the rest; it leaks into the next epoch's first window,
-# which is 1.375 times too long, and mixes in gradients of old weights. (With `zero_grad()` at the start of an epoch it
-# is dropped: in each epoch three of eleven batches do nothing.) With a step at the end the update is not larger, it is
-# 3/8 = 0.375 of a full one, unless you divide by the window's true size.
+# whose update is 1.375 times as long as it should be. (With `zero_grad()` at the start of an epoch it is dropped: in
+# each epoch three of eleven batches do nothing.) With a step at the end the update is not larger, it is 3/8 = 0.375 of
+# a full one, unless you divide by the window's true size.
 #
 # ### Where the scaler's calls go
 #
@@ -657,7 +660,7 @@ for name, length in measured.items():
 # ## 6.7 Two optimizers, one scaler
 #
 # Several losses, several optimizers: one scaler is enough. `unscale_` and `step` once *per optimizer*, and `update`
-# once, at the end. Here one half of the pair overflows: its loss is far too large for float16.
+# once, at the end. Here one half of the pair overflows: its scaled gradients are far too large for float16.
 
 
 # %%
@@ -875,6 +878,7 @@ for name, (losses, scales) in runs.items():
     print(f"{name:12} loss {losses[0]:.2f} → {losses[-1]:.2f}, scale at the end {scales[-1]:g}")
 assert runs["divided"][0][-1] < runs["divided"][0][0] and runs["divided"][1][-1] >= 4096
 assert runs["not divided"][0][-1] > 3 * runs["not divided"][0][0] and runs["not divided"][1][-1] <= 256
+assert max(runs["not divided"][0]) > 1000 * runs["not divided"][0][0]
 
 # %%
 curves(
@@ -884,7 +888,7 @@ curves(
     xlabel="step",
     ylabel="loss without the penalty",
     alt="Two losses over 60 steps. With the division it falls. Without it stays while steps are skipped, then jumps to "
-    "more than a hundred times its value and comes down slowly.",
+    "more than a thousand times its value and comes down slowly.",
     yscale="log",
 )
 
@@ -1132,7 +1136,7 @@ quiz("06.frozen")
 # %% [markdown]
 # **Now you:** [lab 6](../labs/06_order_of_a_step.ipynb), a clinic with ten broken training loops, and three steps of
 # your own: accumulation, a GAN, a gradient penalty. Before this lesson: [lesson 5](05_dynamic_loss_scaling.ipynb).
-# **Next:** lesson 7, speed and memory.
+# **Next:** [lesson 7](07_speed_and_memory.ipynb), speed and memory.
 #
 # **Primary sources.** [AMP examples][examples]: clipping, accumulation, penalty, several optimizers, as PyTorch's
 # authors write them · [torch.amp][amp]: `GradScaler`, call by call · [grad_scaler.py][source]: the protocol itself ·
