@@ -18,6 +18,7 @@ from pathlib import Path
 WRITABLE = ("/tmp", "/dev/shm")
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 1, 4, 36
 _MOST_FILES, _SECONDS = 1000, 2.0
+_INODE = 2048  # bytes that the kernel keeps for an empty file, about
 _PROC = ("self/oom_score_adj", "self/timerslack_ns", "self/cgroup", "key-users", "keys", "sysvipc/shm", "sysvipc/sem",
          "sysvipc/msg", "net/dev", "net/tcp", "net/tcp6", "net/snmp", "net/netstat")  # fmt: skip
 _SCHED_GETATTR = {"x86_64": 315, "aarch64": 275}
@@ -95,19 +96,45 @@ def _descendants() -> set[int]:
     return found - {os.getpid()}
 
 
-def memory_of(pid) -> int:
-    """Bytes of private memory of a process: resident pages less those of files and shared memory; 0 if it is gone."""
-    try:
-        resident, shared = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
-    except (OSError, ValueError):
+def show_sizes() -> None:
+    """Let the worker read this process's exact sizes; like all processes of a unit it has nothing to hide from it."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
+def memory_of_others(limit: int) -> int:
+    """Bytes that all other processes of the namespace and the files of the scratch folders take together.
+
+    What processes share counts once for each of them, unless that makes more than ``limit``: then once in all.
+    """
+    if os.getpid() != 1:
         return 0
-    return (int(resident) - int(shared)) * resource.getpagesize()
+    others = [name for name in os.listdir("/proc") if name.isdigit() and name != "1"]
+    files = sum(_inodes(folder) for folder in WRITABLE) * _INODE
+    quick = files + sum(_kib(pid, "status", ("RssAnon", "RssShmem", "VmSwap")) for pid in others) * 1024
+    if quick <= limit:
+        return quick
+    return files + sum(_exact(pid) for pid in others) * 1024
 
 
-def memory_of_others(base: int) -> int:
-    """Bytes that all other processes of the namespace have together, beyond the ``base`` that each was forked with."""
-    others = (name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid())
-    return sum(max(0, memory_of(pid) - base) for pid in others) if os.getpid() == 1 else 0
+def _exact(pid):
+    """Proportional sizes in KiB; a process that does not let itself be read pays for all that it shares."""
+    names = ("Pss_Anon", "Pss_Shmem", "SwapPss")
+    return _kib(pid, "smaps_rollup", names) or _kib(pid, "status", ("RssAnon", "RssShmem", "VmSwap"))
+
+
+def _kib(pid, file, names):
+    try:
+        lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
+    except OSError:
+        return 0
+    pairs = (line.split(":", 1) for line in lines if ":" in line)
+    return sum(int(value.split()[0]) for name, value in pairs if name in names)
+
+
+def _inodes(folder):
+    status = os.statvfs(folder)
+    return status.f_files - status.f_ffree
 
 
 def snapshot() -> dict:

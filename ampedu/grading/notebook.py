@@ -105,4 +105,6 @@ def _cell(item):
     source = item.get("source", "")
     if type(source) is list and all(type(line) is str for line in source):
         source = "".join(source)
-    return Cell(item["cell_type"], source) if type(source) is str else None
+    if type(source) is not str:
+        return None
+    return Cell(item["cell_type"], source.encode("utf-8", "replace").decode())  # a lone surrogate is no code

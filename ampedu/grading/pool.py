@@ -15,10 +15,23 @@ BREAKS = 2
 
 
 def local(jobs: int, prepare: Callable, *arguments) -> Executor:
-    """An executor of ``jobs`` processes, each of which first calls ``prepare(*arguments)``."""
+    """An executor of ``jobs`` processes, each of which first calls ``prepare(*arguments)``.
+
+    Each has cores of its own as far as there are enough, so that no submission can take the time of another.
+    """
     # A fork shares what is imported; elsewhere forking a process that has loaded torch is not safe.
     method = "fork" if sys.platform == "linux" else "spawn"
-    return ProcessPoolExecutor(jobs, multiprocessing.get_context(method), prepare, arguments)
+    context = multiprocessing.get_context(method)
+    return ProcessPoolExecutor(jobs, context, _prepared, (context.Value("i", 0), jobs, prepare, arguments))
+
+
+def _prepared(counter, jobs, prepare, arguments):
+    with counter.get_lock():
+        number, counter.value = counter.value, counter.value + 1
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, cores[number % len(cores) :: jobs])
+    prepare(*arguments)
 
 
 class Pool:

@@ -200,13 +200,17 @@ class Sandbox:
                     raise SandboxDied(f"the worker cannot be reached: {error}") from None
                 finally:
                     os.close(write)
-            observed = _collect(_Reader(read), count, seconds, time.monotonic() + within)
+            try:
+                observed = _collect(_Reader(read), count, seconds, time.monotonic() + within)
+            except BaseException:
+                self.stop()  # the worker still waits for a word: the next unit would take the blame
+                raise
             try:
                 self.control.sendall(b"E" if observed.end == "crashed" else b"S")
                 reply = self._reply(STOP_SECONDS)
             except (OSError, SandboxDied):
                 self.stop()
-                if observed.end == "ok":
+                if observed.end == "ok" and not observed.tampered:
                     return observed
                 raise SandboxDied("the worker ended during a unit") from None
         self.dirty = reply["dirty"]
@@ -233,7 +237,7 @@ def _collect(reader, count, seconds, end) -> Observed:
         observed.end = "timeout"
     except EOFError:
         observed.end = "crashed"
-    except ValueError as error:
+    except Exception as error:  # whatever bytes can do to a parser, they do it to their own submission only
         observed.tampered, observed.reason = True, str(error)
     return observed
 
@@ -258,6 +262,8 @@ def _explained(observed, reply, count, seconds, memory):
         "crashed": {"error": "ProcessEnded", "text": observed.reason},
         "ok": {"unsupported": f"what came back cannot be read: {observed.reason}"[:500]},
     }[observed.end]
+    if observed.tampered:
+        observed.reason = "What came back is not what an answer sends."  # without what it chose to send
     observed.outcomes += [filler] * missing
     observed.details += [None] * missing
     return observed

@@ -207,7 +207,8 @@ def _one(ex, item, answer, end):
             return judging.not_run(ex, answer, "infra", text)
         except SandboxDied:
             if attempt + 1 == TRIES:
-                return judging.not_run(ex, answer, "crashed", "It ended the sandbox that it ran in, twice.")
+                text = "The sandbox ended twice while it ran; is there enough memory for all jobs?"
+                return judging.not_run(ex, answer, "infra", text)
 
 
 def overall(done) -> tuple[str, str]:

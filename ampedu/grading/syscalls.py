@@ -10,7 +10,7 @@ import struct
 
 # By name: the numbers on x86-64 (asm/unistd_64.h) and aarch64 (asm-generic/unistd.h). Hidden memory: memfd_*,
 # shmget. Left behind: System V objects, POSIX queues, keys. Depths: bpf, perf, io_uring, userfaultfd, ptrace and
-# its kin, modules, mounts, namespaces.
+# its kin, modules, mounts, namespaces. Others' time: sched_setaffinity, since each sandbox has cores of its own.
 DENIED = {
     "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194), "msgget": (68, 186),
     "semget": (64, 190), "mq_open": (240, 180), "add_key": (248, 217), "request_key": (249, 218),
@@ -23,8 +23,10 @@ DENIED = {
     "migrate_pages": (256, 238), "open_by_handle_at": (304, 265), "process_madvise": (440, 440),
     "fsopen": (430, 430), "fsmount": (432, 432), "move_mount": (429, 429), "open_tree": (428, 428),
     "fsconfig": (431, 431), "fspick": (433, 433), "mount_setattr": (442, 442), "fanotify_init": (300, 262),
+    "sched_setaffinity": (203, 122),
 }  # fmt: skip
 ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+PRLIMIT = (302, 261)  # for the caller itself only: a unit could set limits of the worker
 X32 = 0x40000000
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000
@@ -47,5 +49,11 @@ def program(machine: str | None = None) -> bytes | None:
     ]
     for numbers in DENIED.values():
         lines += [(_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _DENY)]
-    lines.append((_RETURN, 0, 0, _ALLOW))
+    lines += [
+        (_EQUAL, 0, 3, PRLIMIT[column]),
+        (_LOAD, 0, 0, 16),  # the low half of the first argument, a process number
+        (_EQUAL, 1, 0, 0),
+        (_RETURN, 0, 0, _DENY),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
     return b"".join(struct.pack("=HBBI", *line) for line in lines)

@@ -36,7 +36,10 @@ def length(header: bytes) -> int:
 def unpack(header: bytes, body: bytes):
     """The plain data of a frame. Raises ValueError, saying what is wrong, for anything malformed."""
     text, _ = HEADER.unpack(header)
-    tensors = read_tensors(body[text:]) if len(body) > text else {}
+    try:
+        tensors = read_tensors(body[text:]) if len(body) > text else {}
+    except RuntimeError as error:  # a shape without elements whose strides do not fit into 64 bits
+        raise ValueError(f"a tensor is malformed: {error}") from None
     return plain.from_json(plain.parse(body[:text]), tensors)
 
 

@@ -147,6 +147,7 @@ def _child(job_fd, result_fd, hello) -> None:
         os.closerange(5, 1 << 16)
         os.chdir(hello["scratch"])
         _limit(hello["memory"], hello["seconds"])
+        cleaning.show_sizes()
         job = transport.receive(3)
         os.close(3)
         observe(job, lambda message: transport.send(4, message))
@@ -197,14 +198,13 @@ def _wait(control, memory):
     A unit whose processes take too much memory together is killed meanwhile.
     """
     reason = ""
-    base = cleaning.memory_of(os.getpid())
     control.settimeout(WATCH)
     try:
         while True:
             try:
                 return control.recv(1), reason
             except TimeoutError:
-                if not reason and cleaning.memory_of_others(base) > memory:
+                if not reason and cleaning.memory_of_others(memory) > memory:
                     reason = "memory"
                     cleaning.kill_others()
     finally:

@@ -11,6 +11,7 @@ import pytest
 
 from ampedu.exercises import data, judge, load
 from ampedu.grading import confine, course, judging, selftest, stage, syscalls
+from ampedu.grading import sandbox as sandbox_module
 from ampedu.grading.answers import Answer
 from ampedu.grading.confine import SandboxError
 from ampedu.grading.sandbox import Sandbox
@@ -131,6 +132,42 @@ def test_memory_bombs(bwrap):
         assert observed.end == "crashed" and "1 GiB of memory" in observed.reason
 
 
+MEMORY = {
+    "shared": """import mmap
+    for _ in range(4): os.fork()
+    blocks = [mmap.mmap(-1, 64 << 20) for _ in range(3)]
+    for block in blocks: block.write(b"x" * (64 << 20))
+    time.sleep(60)""",
+    "of programs that it starts": """for _ in range(40):
+        if os.fork() == 0:
+            text = "import time; x = bytearray(b'x') * (100 << 20); time.sleep(60)"
+            os.execv(sys.executable, [sys.executable, "-I", "-S", "-c", text])
+    time.sleep(60)""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MEMORY)
+def test_memory_that_no_process_seems_to_own_counts(bwrap, name):
+    with Sandbox("bwrap", [LAB], memory=1 << 30) as sandbox:
+        observed = decoded(sandbox, MEMORY[name])
+        assert observed.end == "crashed" and "1 GiB of memory" in observed.reason
+
+
+def test_what_processes_share_counts_once(warm):
+    """Fifty children of this one, which all share its 200 MiB or so, do not take 4 GiB."""
+    seen = probed(warm, """
+        import os, signal, time
+        children = []
+        while len(children) < 50:
+            pid = os.fork()
+            children.append(pid) if pid else signal.pause()
+        time.sleep(0.5)
+        return len(children)
+    """)  # fmt: skip
+    assert seen == 50
+
+
 def test_floods_and_forged_frames_are_data_at_most(warm):
     flood = "block = bytes(1 << 20)\n    while True: os.write(4, block)"
     assert decoded(warm, flood).tampered
@@ -140,6 +177,20 @@ def test_floods_and_forged_frames_are_data_at_most(warm):
     result = judging.judged(DECODE, _item(), _answer(), observed)
     assert result.points == 0 and "bytes" in result.review[-1]
     assert decoded(warm, "sys.stdout.write('x' * 10**7); os.write(1, b'y' * 10**7); return 0.0").end == "ok"
+
+
+def test_bytes_that_a_parser_trips_over_hurt_nobody_else(warm, monkeypatch):
+    header = b'{"t0":{"dtype":"F32","shape":[0' + b",4194304" * 15 + b'],"data_offsets":[0,0]}}'
+    text = b'{"outcome":{"value":{"tensor":"t0"}}}'
+    frame = b"".join(len(part).to_bytes(8, "little") for part in (text, header + bytes(8))) + text
+    frame += len(header).to_bytes(8, "little") + header
+    assert decoded(warm, f"os.write(4, {frame!r}); return 0.0").tampered
+    assert probed(warm, "return 1") == 1
+    monkeypatch.setattr(sandbox_module, "_collect", lambda *a: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        warm.probe("def probe(): return 1")
+    monkeypatch.undo()
+    assert probed(warm, "return 1") == 1
 
 
 def test_a_forged_verdict_is_refused(warm):
@@ -237,6 +288,8 @@ REFUSED = {
     "key": f"failing(libc.syscall({ADD_KEY}, b'user', b'planted', b'1', 1, ctypes.c_long(-4)))",
     "tracing a process of its own": "failing(libc.ptrace(0, 0, 0, 0))",
     "the second table of numbers": "failing(libc.syscall(0x40000000 + 39))",
+    "other cores than its own": "os.sched_setaffinity(0, os.sched_getaffinity(0))",
+    "limits of the worker": "resource.prlimit(1, resource.RLIMIT_NOFILE, (200, 200))",
 }
 FAILING = """
 def failing(result):
