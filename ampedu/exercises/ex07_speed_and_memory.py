@@ -249,7 +249,14 @@ class PlaceCheckpoints:
             budget = lowest + (highest - lowest) * stream.integer(4, 11) // 16
             special = {0: highest + stream.integer(5, 50), 7: lowest - stream.integer(1, 9), 8: lowest}
             cases.append({"inputs": inputs, "inside": inside, "cost": cost, "budget": special.get(index, budget)})
-        return cases
+        return [*cases, self.two_for_one(stream)]
+
+    def two_for_one(self, stream):
+        """One block alone would do, but two others are cheaper together."""
+        inputs = stream.integers(8, 60, 5)
+        inside = [least + stream.integer(0, 40) for least in (800, 400, 400, 150, 150)]
+        cost = [(base + stream.integer(0, 90)) << 5 | 1 << i for i, base in enumerate((2500, 1000, 1000, 400, 400))]
+        return {"inputs": inputs, "inside": inside, "cost": cost, "budget": sum(inputs) + sum(inside) - 700}
 
     def run(self, answer, case):
         got = answer(*(list(case[name]) for name in ("inputs", "inside", "cost")), case["budget"])

@@ -296,7 +296,7 @@ class Block(nn.Module):
 
 # %% exercise="07.block_saved"
 def block_saved(batch: int, seq: int, width: int, heads: int, policy: str) -> dict[str, int]:
-    """Predict the bytes that Block(width, heads) keeps for backward.
+    """Predict the bytes that Block(width, heads) keeps.
 
     batch, heads: at least 2. policy: "fp32", "amp" or "pure_bf16". Returns a dict with three keys.
     "norms": what the two norms keep. "attention": what is kept from the input of qkv to the input of proj,
@@ -380,7 +380,7 @@ class Convolutions(nn.Module):
 
 # %% exercise="07.cnn_saved"
 def cnn_saved(image: tuple, layers: list[tuple[int, int]], policy: str, float_norm: bool = False) -> dict:
-    """Predict the bytes that Convolutions keeps for backward.
+    """Predict the bytes that Convolutions keeps.
 
     image: the shape of the batch, (N, C, H, W). layers: a pair (channels, stride) for each convolution.
     policy: "fp32", "amp" or "pure_bf16". float_norm: whether BatchNorm gets x.float(); only with "amp".
@@ -479,7 +479,7 @@ check("07.largest_batch", largest_batch)
 
 # %% exercise="07.break_even"
 def break_even(widths: list[int]) -> int | None:
-    """Return the least number of rows with which AMP holds fewer bytes than fp32.
+    """Return the least number of rows for which AMP holds less.
 
     widths: of perceptron(widths), as in 7.3. What is held: the sum of the six rows of its ledger.
     Returns None if AMP never holds fewer.
@@ -528,11 +528,11 @@ check("07.break_even", break_even)
 
 # %% exercise="07.place_checkpoints"
 def place_checkpoints(inputs: list[int], inside: list[int], cost: list[int], budget: int) -> list[int] | None:
-    """Choose the blocks to checkpoint: the cheapest set that fits.
+    """Choose the cheapest set of checkpoints that fits.
 
     inputs, inside: MiB for each block, at most 8 blocks. cost: of recomputing each block. budget: MiB.
-    Returns the numbers of the checkpointed blocks. Among all sets with a peak of at most budget, it is the one
-    with the smallest sum of costs; there is only one. Returns None if no set fits.
+    Returns the numbers of the checkpointed blocks. Among all sets with a peak of at most budget, it is the
+    one with the smallest sum of costs; there is only one. Returns None if no set fits.
     """
     ### BEGIN SOLUTION
     blocks = range(len(inputs))
@@ -679,10 +679,10 @@ EVENTS = [
 def autopsy(events: list[dict], total: int) -> tuple[dict[str, int], str]:
     """Say where the time of a step went.
 
-    events: as EVENTS, in any order, in one thread: two of them are one inside the other, or apart. No two start
-    together. total: µs of the step; it begins with the first event.
-    Returns (times, largest): the µs of "matmul", "casts", "data", "optimizer", "other" and "idle", which add up to
-    total, and the name of the largest.
+    events: as EVENTS, in any order, in one thread: two of them are one inside the other, or apart. No two
+    start together. total: µs of the step; it begins with the first event.
+    Returns (times, largest): the µs of "matmul", "casts", "data", "optimizer", "other" and "idle", which
+    add up to total, and the name of the largest.
     """
     ### BEGIN SOLUTION
     times = dict.fromkeys(("matmul", "casts", "data", "optimizer", "other"), 0)
@@ -729,9 +729,10 @@ check("07.autopsy", autopsy)
 def gain(times: dict[str, float], factors: dict[str, float], added: float) -> tuple[float, float]:
     """Predict the speed-up of a step, and its limit.
 
-    times: µs by kind, as in 7.10. factors: by how much the kinds become faster that do. added: µs of new casts.
-    Returns (speed-up, limit). The speed-up is the old time of the step by the new one. The limit is the speed-up if
-    all kinds in `factors` took no time at all, and no casts were added.
+    times: µs by kind, as in 7.10. factors: how many times as fast each kind becomes; the others stay as
+    they are. added: µs of new casts.
+    Returns (speed-up, limit). The speed-up is the old time of the step divided by the new one. The limit is
+    the speed-up if all kinds in `factors` took no time at all, and no casts were added.
     """
     ### BEGIN SOLUTION
     before = sum(times.values())
@@ -763,7 +764,8 @@ check("07.gain", gain)
 #    slower."
 # 2. "I call `torch.compile(model)` and nothing else. The kernels in the trace are still float32."
 # 3. "`nvidia-smi` says 20 GiB, and `torch.cuda.max_memory_allocated` says 9. There is a leak."
-# 4. "Out of memory, under AMP. The ledger: parameters 15 %, gradients 15 %, AdamW's state 61 %, saved activations 9 %."
+# 4. "Out of memory, under AMP. The ledger: parameters 22 %, gradients 22 %, AdamW's state 44 %, saved activations
+#    12 %."
 # 5. "Out of memory, under AMP, also with the smallest batch I can use. Saved activations are 85 %, nearly all of them
 #    bfloat16."
 # 6. "The GPU is idle 70 % of each step, while `DataLoader.__next__` runs."
@@ -773,7 +775,7 @@ check("07.gain", gain)
 # - **A** Put the step into an autocast region: nothing else changes the dtypes.
 # - **B** Checkpoint some blocks.
 # - **C** Fewer bytes for each parameter: an optimizer with less state, or its state spread over several GPUs.
-# - **D** More rows or a graph of kernels: the work is too small, not too precise.
+# - **D** More rows, or CUDA graphs: the work is too small, not too precise.
 # - **E** Nothing: the allocator keeps freed blocks for later, and the context takes memory, too.
 # - **F** Load ahead, with more workers.
 # - **G** Take the conversion out, and compare the loss.

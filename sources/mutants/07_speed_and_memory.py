@@ -847,7 +847,7 @@ def swapped():
 
 @mutant(
     "07.cures",
-    "In complaint 4, checkpoints can save a part of nine percent. The largest row is AdamW's state.",
+    "In complaint 4, checkpoints can save a part of twelve percent. The largest row is AdamW's state.",
 )
 def checkpoints_for_state():
     return replaced(c4="B")
