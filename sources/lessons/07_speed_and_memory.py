@@ -84,14 +84,20 @@ print("pure bfloat16 / float32:", [round(pure[row] / full[row], 3) for row in sa
 # Half is what *pure* bfloat16 gives. You know its price from lesson 2: small updates are lost.
 #
 # The whole ledger of the AMP step. "MiB at the peak" is what a row takes at the worst moment; the rows have their
-# largest values at different times, so the peak is less than their sum.
+# largest values at different times, so the peak is less than their sum. Gradients, for one, do not exist yet when it
+# comes: at the very start of backward.
 
 # %% tags=["nbval-check-output"]
 amp
 
+# %% [markdown]
+# Which modules save most? Look at the loss: it keeps 1000 numbers for each token, in 16 bits as logits and in float32
+# as their logarithms of softmax.
+
 # %% tags=["nbval-check-output"]
 for part in ("head", "loss", "encoder.layers.0.self_attn", "encoder.layers.0.norm1", "encoder.layers.0.linear1"):
     print(f"{part:26} saves {amp.by_module[part] / 2**20:.2f} MiB")
+assert amp.by_module["loss"] == tokens.numel() * 1000 * (2 + 4) + 4  # and one number, the sum of class weights
 
 # %%
 amp.picture()
@@ -672,10 +678,10 @@ assert calls(True, "aten::_to_copy") >= calls(False, "aten::_to_copy") + 2 * 40 
 
 # %% [markdown]
 # **Explain.** The same products. On top: a cast of each weight and bias on the way there and of each of their
-# gradients on the way back, forty and forty, and a few for input and loss. The times are the CPU's; on a GPU they are
-# what it takes to *call* the kernels, and a small network waits for just that. `aten::_to_copy` is the cast,
-# `aten::copy_` and `aten::empty_strided` are inside it. On a GPU each is a *launch* (`cudaLaunchKernel` in the table)
-# that takes longer than 64 × 64 numbers.
+# gradients on the way back, forty and forty, and a few for input and loss. (Forty copies are in both columns: the
+# optimizer makes them.) The times are the CPU's; on a GPU they are what it takes to *call* the kernels, and a small
+# network waits for just that. `aten::_to_copy` is the cast, `aten::copy_` and `aten::empty_strided` are inside it. On
+# a GPU each is a *launch* (`cudaLaunchKernel` in the table) that takes longer than 64 × 64 numbers.
 #
 # The report that "AMP is twice as slow although memory falls" is the same story in a large model whose time is in
 # gathers, sums by index and elementwise work. A layer of a graph network, as an example:
