@@ -233,8 +233,8 @@ check("01.mask_scores", mask_scores)
 # | Hardware | [**3 Tensor Cores and when they help**][lesson3] | when it is faster | 45 | [lab 3][lab3], 127 |
 # | AMP | [**4 Autocast and its op lists**][lesson4] | which operation runs in which dtype | 45 | [lab 4][lab4], 165 |
 # | | [**5 Dynamic loss scaling**][lesson5] | why float16 needs a scaler | 45 | [lab 5][lab5], 144 |
-# | | 6 The order of a step | clipping, accumulation, several optimizers | 45 | *planned* |
-# | | [**7 Speed and memory of a real model**][lesson7] | the ledger, predicted and measured | 45 | [lab 7][lab7], 182 |
+# | | [**6 The order of a step**][lesson6] | clipping, accumulation, several optimizers | 45 | [lab 6][lab6], 144 |
+# | | [**7 Speed and memory of a real model**][lesson7] | the ledger, predicted and measured | 50 | [lab 7][lab7], 182 |
 # | Scale | [**8 DDP and sharding**][lesson8] | what is sent, in which dtype | 45 | [lab 8][lab8], 149 |
 # | Practice | 9 When training breaks | symptom, cause, test, cure | 45 | *planned* |
 # | | 10 Inference, checkpoints, production | what to save, how to resume | 45 | *planned* |
@@ -254,6 +254,8 @@ check("01.mask_scores", mask_scores)
 # [lab4]: ../labs/04_autocast.ipynb
 # [lesson5]: 05_dynamic_loss_scaling.ipynb
 # [lab5]: ../labs/05_dynamic_loss_scaling.ipynb
+# [lesson6]: 06_order_of_a_step.ipynb
+# [lab6]: ../labs/06_order_of_a_step.ipynb
 # [lesson7]: 07_speed_and_memory.ipynb
 # [lab7]: ../labs/07_speed_and_memory.ipynb
 # [lesson8]: 08_ddp_and_sharding.ipynb
