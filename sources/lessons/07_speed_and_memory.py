@@ -806,7 +806,7 @@ print("torch", torch.__version__, "CUDA", torch.version.cuda, "cuDNN", torch.bac
 # %% [markdown]
 # ## 7.9 What the compiler does, and what it does not
 #
-# **Predict.**
+# **Predict.** A float32 model is compiled, without autocast.
 
 # %%
 quiz("07.compile")
@@ -971,8 +971,8 @@ def training_step(tf32=False, autocast=False, compiled=False, fused=None, checkp
 
 
 # %% [markdown]
-# The compiler's rung needs a C++ compiler, on a GPU Triton as well, and some time. On a CPU it takes up to a minute
-# and is left out, unless you write `True` here. If it fails, the ladder says so and goes on.
+# The compiler's rung needs a C++ compiler, on a GPU Triton as well, and some time. On a CPU that can be minutes, so it
+# is left out, unless you write `True` here. If it fails, the ladder says so and goes on.
 
 # %%
 compile_on_cpu = False
