@@ -9,6 +9,8 @@ from tools.project import TARGET_FOLDER, Project
 
 QUIZ = re.compile(r"""\bquiz\(\s*["'](?:quiz/)?([^"']+)["']""")
 LINK = re.compile(r"""\]\(\s*<?([^)\s>]+)>?(?:\s+["'][^)]*)?\)|\b(?:href|src)\s*=\s*["']([^"']+)["']""")
+DEFINED = re.compile(r"^ {0,3}\[([^\]^]+)\]:\s*<?([^\s>]+)", re.MULTILINE)
+REFERENCE = re.compile(r"\[([^\[\]]+)\]\[([^\[\]]*)\]")
 EXTERNAL = re.compile(r"^(?:[a-z][a-z0-9+.-]*:|#|//|data:)", re.IGNORECASE)
 
 
@@ -31,7 +33,10 @@ def check_quizzes(project: Project, pages: list[Page]) -> list[str]:
 
 
 def check_links(project: Project, pages: list[Page]) -> list[str]:
-    """Every relative link in markdown leads to a file, to a notebook that the sources give, or to a planned lesson."""
+    """Every relative link in markdown leads to a file, to a notebook that the sources give, or to a planned lesson.
+
+    A reference such as [text][name] is defined in its own cell: each cell is rendered alone.
+    """
     targets = {target.path for target in project.targets()}
     planned = coverage.planned_stems(project)
     found = []
@@ -39,7 +44,13 @@ def check_links(project: Project, pages: list[Page]) -> list[str]:
         for n, cell in enumerate(page.cells):
             if cell["cell_type"] != "markdown":
                 continue
-            for link in (a or b for a, b in LINK.findall(_without_code(cell["source"]))):
+            text = _without_code(cell["source"])
+            defined = {name.casefold(): link for name, link in DEFINED.findall(text)}
+            for shown, name in REFERENCE.findall(text):
+                if (name or shown).casefold() not in defined:
+                    where = f"[{shown}][{name}] is defined in no line of this cell"
+                    found.append(f"{page.at(n)}: the link {where}; add [{name or shown}]: ADDRESS.")
+            for link in [a or b for a, b in LINK.findall(text)] + list(defined.values()):
                 if EXTERNAL.match(link) or _leads_somewhere(project, page, link, targets, planned):
                     continue
                 found.append(f'{page.at(n)}: the link "{link}" leads nowhere; correct it, or write the file.')

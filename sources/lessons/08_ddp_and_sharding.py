@@ -614,6 +614,9 @@ for name, (dtypes, ledger, *_) in shards[0].items():
 # after a bfloat16 run that converged badly. It is no cure for everything: that run kept its optimizer state in bfloat16
 # as well, and adding in float32 alone did not save it ([torchtune#2254][bad]).
 #
+# [tune]: https://github.com/meta-pytorch/torchtune/issues/2267
+# [bad]: https://github.com/meta-pytorch/torchtune/issues/2254
+#
 # ## 8.5 The price of adding in bfloat16
 #
 # With two ranks the price is one more rounding:
@@ -850,4 +853,3 @@ for gigabits in (10, 200, 1600):
 # [ring]: https://doi.org/10.1016/j.jpdc.2008.09.002
 # [thakur]: https://doi.org/10.1177/1094342005051521
 # [tune]: https://github.com/meta-pytorch/torchtune/issues/2267
-# [bad]: https://github.com/meta-pytorch/torchtune/issues/2254

@@ -42,6 +42,8 @@ def has(problems, words):
         ('tags=["parameters"]', "", "0 cells are tagged parameters"),
         ("seed = 0", "seed = 1", 'must be exactly device = "auto" and seed = 0'),
         ("../labs/01_bits.ipynb", "../labs/01_bit.ipynb", 'the link "../labs/01_bit.ipynb" leads nowhere'),
+        ("See the", "[Here][there], see the", "the link [Here][there] is defined in no line of this cell"),
+        ("See the", "[Here][].\n#\n# [here]: none.ipynb\n#\n# See the", 'the link "none.ipynb" leads nowhere'),
         ("See the", "![](picture.png) See the", "an image without alt text"),
         ("See the", '<img src="https://x.y/z.png"> See the', "an image without alt text"),
         ("x = 3", 'quiz("01.bits")', 'there is no question "01.bits"'),
