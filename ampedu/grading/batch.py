@@ -24,14 +24,15 @@ class GradingError(RuntimeError):
 
 def grade(
     lab, submissions, out, *, secret_file=None, roster=None, jobs=None, sandbox="auto", timeout=TIMEOUT,
-    memory=MEMORY_GIB, checkout=None, progress=None, executor=local,
+    memory=MEMORY_GIB, checkout=None, progress=None, executor=local, late_again=False,
 ) -> Run:  # fmt: skip
     """Grade submissions and write OUT/run.json and OUT/results/ID.json; what did not change is taken over.
 
     lab: "01", a stem, or "all". submissions: a folder, a zip, or one notebook. secret_file: by default the user's own,
     made at first use. roster: a CSV file. jobs: processes. sandbox: "auto", "bwrap" or "none". timeout: seconds for a
     submission. memory: GiB for it. checkout: the course's repository. progress(done, total, Graded or None) is called
-    after each step. executor: see pool.local. Raises GradingError and the errors of course, ingest, secret, sandbox.
+    after each step. executor: see pool.local. late_again: do not take over what ran out of time. Raises GradingError
+    and the errors of course, ingest, secret, sandbox.
     """
     started, began = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
     root = course.find(checkout)
@@ -53,7 +54,7 @@ def grade(
     try:
         with _locked(out):
             proofs = _prove(pool, labs, root, key, hidden, kind)
-            graded = _grade_all(pool, out, collected, labs, settings, progress)
+            graded = _grade_all(pool, out, collected, labs, settings, progress, late_again)
             run = _write(out, labs, collected, graded, proofs, settings, {
                 "lab": str(lab), "jobs": jobs, "timeout": float(timeout), "memory": float(memory), "sandbox": sandbox,
                 "roster": os.path.abspath(roster) if roster else None, "secret_file": os.path.abspath(key_file),
@@ -66,7 +67,10 @@ def grade(
 
 
 def regrade(out, **changes) -> Run:
-    """Grade the submissions of a finished run again, with its options; ``changes`` override them."""
+    """Grade the submissions of a finished run again, with its options; ``changes`` override them.
+
+    What did not change is taken over, unless it ran out of time, which may have been the machine's fault.
+    """
     try:
         run = results.read(Path(out) / "run.json", Run)
     except FileNotFoundError:
@@ -74,7 +78,7 @@ def regrade(out, **changes) -> Run:
         raise GradingError(text) from None
     names = ("roster", "jobs", "timeout", "memory", "sandbox", "secret_file")
     options = {name: run.options[name] for name in names} | {k: v for k, v in changes.items() if v is not None}
-    return grade(run.options["lab"], run.submissions, out, **options)
+    return grade(run.options["lab"], run.submissions, out, late_again=True, **options)
 
 
 def _check_out(out, submissions, labs):
@@ -111,11 +115,12 @@ def _locked(out):
     (out / ".lock").unlink(missing_ok=True)
 
 
-def _old(out, id):
+def _old(out, id, late_again):
     try:
-        return results.read(results.result_path(out, id), StudentResult).labs
+        labs = results.read(results.result_path(out, id), StudentResult).labs
     except (FileNotFoundError, results.ResultDamaged):
         return []
+    return [lab for lab in labs if not (late_again and lab.status == "timeout")]
 
 
 def _prove(pool, labs, root, key, hidden, kind) -> list[Canary]:
@@ -133,19 +138,24 @@ def _prove(pool, labs, root, key, hidden, kind) -> list[Canary]:
             for index, item in pool.each(slot.expect, [(lab, id) for id in ids]):
                 items[ids[index]] = _value(item)
             expected.save(lab, key, {id: items[id] for id in ids})
-    proofs = []
-    for lab in labs:
-        chosen = canaries.submissions(lab, root)
-        try:
-            for index, item in pool.each(slot.grade, [(birds[2], [lab], []) for birds in chosen]):
-                name, points, _ = chosen[index]
-                found = _value(item).result
-                proofs.append(Canary(lab.stem, name, points, found.score, found.status))
-                if found.score != points:
-                    raise GradingError(_surprise(lab, name, points, found))
-        finally:
-            Path(chosen[-1][2].path).unlink(missing_ok=True)
+    proofs = [proof for lab in labs for proof in _canaries(pool, lab, canaries.submissions(lab, root))]
     return sorted(proofs, key=lambda proof: (proof.lab, proof.name))
+
+
+def _canaries(pool, lab, chosen):
+    """Grade the known submissions of a lab; those that the machine was too busy for once more, one after the other."""
+    try:
+        found = [_value(item) for _, item in sorted(pool.each(slot.grade, [(bird, [lab], []) for *_, bird in chosen]))]
+        for (name, points, bird), item in zip(chosen, found, strict=True):
+            result = item.result
+            if result.score != points and result.status in ("timeout", "infra"):
+                ((_, item),) = pool.each(slot.grade, [(bird, [lab], [])])
+                result = _value(item).result
+            if result.score != points:
+                raise GradingError(_surprise(lab, name, points, result))
+            yield Canary(lab.stem, name, points, result.score, result.status)
+    finally:
+        Path(chosen[-1][2].path).unlink(missing_ok=True)
 
 
 def _value(item):
@@ -157,17 +167,18 @@ def _value(item):
 def _surprise(lab, name, points, found):
     bad = [item for item in found.exercises if (item.points or 0) != (item.max_points if points else 0)]
     why = f" {bad[0].id}: {bad[0].message or bad[0].error}" if bad else f" {found.reason}"
+    why += f" {expected.BUSY}" if found.status in ("timeout", "infra") else ""
     return (
         f"before the batch, the {name} notebook of {lab.stem} got {found.score} points instead of {points}, "
         f"so grading here cannot be trusted and was not started.{why}"
     )
 
 
-def _grade_all(pool, out, collected, labs, settings, progress):
+def _grade_all(pool, out, collected, labs, settings, progress, late_again):
     """Grade, and keep each student's results as soon as they are there: after an interruption they are taken over."""
     # Those of one lab together: a sandbox is for one lab.
     submissions = sorted(collected.submissions, key=lambda item: slot.named(item, labs).stem)
-    old = {id: _old(out, id) for id in {item.student_id for item in submissions}}
+    old = {id: _old(out, id, late_again) for id in {item.student_id for item in submissions}}
     waiting = Counter(item.student_id for item in submissions)
     total, graded = len(submissions), []
     if progress:

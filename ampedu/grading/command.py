@@ -144,6 +144,8 @@ def _finished(run, out):
 
     _, students = results.load_run(Path(out))
     print(summary(run, students))
+    if run.counts.get("timeout"):
+        print(f"On a quieter machine, what ran out of time gets another chance: ampedu grade regrade {out}")
     print(f"Written to {out}: scores.csv, class.html, feedback/ and results/.")
     return INFRA if run.counts.get("infra") else 0
 

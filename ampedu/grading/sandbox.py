@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from ampedu.grading import confine, stage, syscalls, transport
 from ampedu.grading.confine import SandboxError
 
-START_SECONDS, STOP_SECONDS, GRACE = 120.0, 15.0, 3.0
+START_SECONDS, STOP_SECONDS, GRACE, MOST_PATIENCE = 120.0, 15.0, 3.0, 4.0
 DEFINITION_SECONDS = 10.0
 MAX_UNIT = 96 << 20
 OUTCOMES = ({"value"}, {"error", "text"}, {"timeout"}, {"unsupported"})
@@ -164,10 +164,13 @@ class Sandbox:
                 self.control.settimeout(None)
         return json.loads(text)
 
-    def observe(self, ex, source: str, name: str, cases: list[dict], forbids=None, within: float = 300.0) -> Observed:
+    def observe(
+        self, ex, source: str, name: str, cases: list[dict], forbids=None, within: float = 300.0, slack: float = 1.0
+    ) -> Observed:
         """Define ``name`` by ``source`` and observe it on the cases of an exercise, all in a process of its own.
 
-        within: seconds that are left for the whole submission. Raises SandboxError, SandboxDied.
+        within: seconds that are left for the whole submission. slack: factor on the time limits of the definition and
+        of each case. Raises SandboxError, SandboxDied.
         """
         job = {
             "exercise": ex.id,
@@ -176,12 +179,13 @@ class Sandbox:
             "cases": cases,
             "forbids": list(ex.forbids if forbids is None else forbids),
             "modules": stage.served(ex, self.without),
+            "slack": slack,
         }
-        return self._unit(job, len(cases), ex.seconds, within)
+        return self._unit(job, len(cases), slack * ex.seconds, within)
 
     def probe(self, source: str, name: str = "probe", within: float = 60.0) -> Observed:
         """Run ``name()`` as defined by ``source``: plain data about the sandbox, as a submission would see it."""
-        job = {"exercise": "", "source": source, "name": name, "cases": [], "forbids": [], "modules": {}}
+        job = {"exercise": "", "source": source, "name": name, "cases": [], "forbids": [], "modules": {}, "slack": 1.0}
         return self._unit(job, 1, within, within)
 
     def _unit(self, job, count, seconds, within):
@@ -201,7 +205,8 @@ class Sandbox:
                 finally:
                     os.close(write)
             try:
-                observed = _collect(_Reader(read), count, seconds, time.monotonic() + within)
+                slack, until = job["slack"], time.monotonic() + within
+                observed = _collect(_Reader(read), count, slack * DEFINITION_SECONDS, seconds, until)
             except BaseException:
                 self.stop()  # the worker still waits for a word: the next unit would take the blame
                 raise
@@ -219,11 +224,16 @@ class Sandbox:
         return _explained(observed, reply, count, seconds, self.memory)
 
 
-def _collect(reader, count, seconds, end) -> Observed:
+def patience() -> float:
+    """The slack of a second try: how many processes want each core of this machine now, from 1 to 4."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(MOST_PATIENCE, max(1.0, os.getloadavg()[0] / cores))
+
+
+def _collect(reader, count, defining, seconds, end) -> Observed:
     observed = Observed()
     try:
-        limit = DEFINITION_SECONDS + GRACE
-        observed.definition = _definition(reader.frame(min(end, time.monotonic() + limit)))
+        observed.definition = _definition(reader.frame(min(end, time.monotonic() + defining + GRACE)))
         if observed.definition:
             observed.end = "timeout" if "timeout" in observed.definition else "ok"
             return observed

@@ -10,6 +10,7 @@ Run as ``python -m ampedu.grading.worker FD``; FD is a stream socket. Messages a
 """
 
 import contextlib
+import dataclasses
 import gc
 import importlib
 import importlib.abc
@@ -66,13 +67,13 @@ def observe(job: dict, send) -> None:
     sys.meta_path.append(Served(job["modules"]))
     # Without an exercise it is a probe of the sandbox: its plain result is the outcome.
     ex = spec.load(job["exercise"]) if job["exercise"] else None
-    forbids = tuple(job["forbids"])
+    slack, forbids = job["slack"], tuple(job["forbids"])
     with captured():
         try:
             with neutral():
                 reseed()
                 how = job["source"], job["name"], forbids, job["exercise"] or "a probe"
-                answer = limited(DEFINITION_SECONDS, lambda: cells.namespace(*how))[job["name"]]
+                answer = limited(slack * DEFINITION_SECONDS, lambda: cells.namespace(*how))[job["name"]]
         except TimeLimit:
             send({"definition": {"timeout": DEFINITION_SECONDS}})
             return
@@ -88,7 +89,7 @@ def observe(job: dict, send) -> None:
             details = {"details": _described(error)} if "error" in outcome else {}
             send({"outcome": outcome, **details})
 
-        judge.observe(ex, answer, job["cases"], each=each)
+        judge.observe(dataclasses.replace(ex, seconds=slack * ex.seconds), answer, job["cases"], each=each)
 
 
 def _probed(probe):

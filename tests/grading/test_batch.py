@@ -115,7 +115,7 @@ def test_run_tells_how_it_was_made(done):
     assert (run.sandbox, run.regraded, run.reused, run.labs) == ("bwrap", 7, 0, [LAB])
     assert {(c.name, c.score) for c in run.canaries} == {("solution", MOST), ("blank", 0), ("hostile", 0)}
     assert [info.id for info in run.exercises] == [ex.id for ex in of_stem(LAB)]
-    assert sorted(os.listdir(done[1])) == ["results", "run.json"]
+    assert sorted(os.listdir(done[1])) == ["class.html", "feedback", "results", "run.json", "scores.csv"]
     text = command.summary(run, list(done[4].values()))
     assert "dan: crashed" in text and "1 to review" in text and "8 students" in text
 
