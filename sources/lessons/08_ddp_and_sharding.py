@@ -240,7 +240,8 @@ for name, (two, one) in equal[0].items():
 # %% [markdown]
 # **Explain.** Both ranks end with identical bits after every step, in each dtype: they started equal and added the same
 # gradients. To the single process there is a small distance. It rounds the gradient of 64 samples once; two ranks round
-# two gradients of 32 samples each, and add them. In float32 that is invisible, in 16 bits it stays below one `eps`.
+# two gradients of 32 samples each, and add them. In float32 no weight is off by more than 1e-6, in 16 bits the distance
+# stays below one `eps` of the way that the weights moved.
 #
 # ## 8.2 What travels, and how much of it
 #
@@ -274,7 +275,8 @@ print("DDP sends the same under AMP as without:", measured["AMP"][2], "bytes =",
 # %% [markdown]
 # **Explain.** DDP sends `.grad`, and `.grad` has the dtype of its parameter. Autocast leaves parameters in float32; it
 # casts copies. The backward pass of that cast returns the gradient in float32, *before* DDP sees it. AMP alone saves
-# nothing on the wire.
+# nothing on the wire. (DDP collects gradients in *buckets*, and sends each bucket when it is full. Here all gradients
+# fit into one.)
 #
 # To send less, register a hook. It casts each bucket of gradients, adds in 16 bits, and casts back:
 
@@ -292,8 +294,8 @@ assert "NCCL" in answer if isinstance(answer, str) else answer[1:3] == ["bfloat1
 
 # %% [markdown]
 # The message speaks of NCCL, so you may think that gloo cannot add in bfloat16. But nobody looks at what the ranks
-# really use. `register_comm_hook` compares the *name* of the function, and asks if PyTorch was built with CUDA and NCCL
-# (or with Intel's XCCL). A build for CPUs was not. The same hook under another name:
+# really use. `register_comm_hook` compares the *name* of the function, and asks if PyTorch was built with CUDA or ROCm,
+# and NCCL (or if there is an Intel GPU, and XCCL). A build for CPUs was not. The same hook under another name:
 
 # %% tags=["nbval-check-output", "R87"]
 print("another name:", *sent[0]["other name"][1:])
@@ -714,8 +716,13 @@ assert [pair[1] for pair in mixed[0]["with autocast"]] == ["float16", "float32",
 # a scaler, accumulation under `no_sync`, clipping, a schedule that waits on skipped steps, and checkpoints. On four
 # machines with eight GPUs each you run on each of them:
 #
+#     export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 #     torchrun --nnodes 4 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29400 --rdzv-id run1 \
 #         --max-restarts 3 train_ddp_amp.py --checkpoint /shared/run1.pt
+#
+# HOST is one of the four, where all of them meet (the *rendezvous*), and 29400 any free port there. The checkpoint lies
+# on a disk that all of them see. The variable in the first line is for restarts: without it, new ranks can find the
+# addresses of the dead ones and fail to connect ([pytorch#135712](https://github.com/pytorch/pytorch/issues/135712)).
 #
 # Here we run it with `--standalone --nproc-per-node 2`, which is what `run_distributed` does. The growth interval is
 # short, so that the scale moves.
@@ -769,7 +776,7 @@ print("scaler:", ", ".join(key for key in checkpoint["scaler"]))
 
 # %%
 print({key: checkpoint["scaler"][key] for key in ("scale", "_growth_tracker")})
-assert checkpoint["scaler"]["scale"] == undisturbed["scale"]
+assert checkpoint["scaler"]["scale"] == undisturbed["scale"] != 2**16  # a scaler that begins anew has another one
 
 # %%
 quiz("08.restart")
