@@ -175,7 +175,8 @@ def summary(run, students) -> str:
     if run.equal:
         exercises = sorted({group.exercise for group in run.equal})
         who = {student for group in run.equal for student in group.students}
-        lines.append(f"  equal answers of {len(who)} students in {', '.join(exercises)}: run.json lists them")
+        text = f"  answers of {len(who)} students equal the published solution or another student's, in "
+        lines.append(text + f"{', '.join(exercises)}: class.html lists them")
     lines += [f"  not read: {item['file']}. {item['reason']}" for item in run.rejected]
     return "\n".join(lines)
 

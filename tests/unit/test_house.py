@@ -142,7 +142,7 @@ def code_of(text):
     return "\n".join(blocks) + "\n" + "\n".join(re.findall(r"`([^`\n]+)`", text))
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/grading.md"])
 def test_commands_named_in_the_texts_exist(name):
     text = (ROOT / name).read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
