@@ -6,6 +6,7 @@ The first optimizer of a process loads torch's compiler, which took more than 10
 
 import copy
 import math
+import numbers
 
 import torch
 import torch.nn.functional as F
@@ -33,10 +34,10 @@ def truth(value):
 
 
 def number(value):
-    """A float, also from an int or a tensor of one element. Anything else unchanged."""
+    """A float, also from an int, a number of numpy or a tensor of one element. Anything else unchanged."""
     if isinstance(value, torch.Tensor) and value.numel() == 1:
         value = value.item()
-    return float(value) if type(value) is int else value
+    return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else value
 
 
 def brief(values, digits=6):
@@ -211,7 +212,7 @@ class OwnScaler:
                 scaler.update(name == "inf")
             trace.append(self.state(scaler))
         state = scaler.state_dict()
-        if type(state) is not dict or not all(isinstance(value, (int, float)) for value in state.values()):
+        if type(state) is not dict or not all(isinstance(value, numbers.Real) for value in state.values()):
             raise NotPlain("state_dict() did not return a dict of numbers")
         if set(state) != self.KEYS:
             return [*trace, f"state_dict() has the keys {', '.join(sorted(state))}"]

@@ -727,5 +727,6 @@ with needs("05.landing", "05.choose_scale"):
 # optimizers, saving and resuming · Micikevicius et al., [Mixed Precision Training](https://arxiv.org/abs/1710.03740):
 # where loss scaling comes from.
 #
-# Back to [lesson 5](../notebooks/05_dynamic_loss_scaling.ipynb), or on to lesson 6, where clipping, accumulation and
-# several optimizers meet the scaler.
+# Back to [lesson 5](../notebooks/05_dynamic_loss_scaling.ipynb), or on to
+# [lesson 6](../notebooks/06_order_of_a_step.ipynb), where clipping, accumulation and several optimizers meet the
+# scaler.

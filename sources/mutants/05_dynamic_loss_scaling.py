@@ -770,7 +770,8 @@ class Complete:
 
 @mutant(
     "05.checkpoint",
-    "The scaler is missing. The resumed run starts again at 65536 and skips steps that the first run did not skip.",
+    "The scaler is missing. The resumed run starts with the scale of a new scaler, 65536, and a tracker of 0. Under "
+    "float16 it then skips steps that the first run did not skip.",
 )
 class NoScaler(Complete):
     left_out = ("scaler",)
@@ -873,7 +874,7 @@ def search_in_the_middle():
 
 @mutant(
     "05.diagnoses",
-    "In runs 3 and 7 the loss stands still to the last digit. A learning rate that is too small would still move it a "
+    "In runs 3 and 7 the loss stands still to the last bit. A learning rate that is merely too small would move it a "
     "little: no step happened, or the gradients were zero. The scale tells which.",
 )
 def learning_rate():

@@ -6,6 +6,7 @@ import math
 import random
 import re
 
+import numpy
 import pytest
 import torch
 import torch.nn.functional as F
@@ -200,6 +201,16 @@ def test_cases_reach_the_cap_zero_and_a_stopped_growth(secret):
             elif event.startswith("interval"):
                 live.set_growth_interval(int(event.split()[1]))
     assert seen == {"cap", "zero", "stopped"}
+
+
+def test_a_scale_that_is_a_float32_of_numpy_passes():
+    class Scaler(answer("dynamic_loss_scaler")):
+        def update(self, found_inf):
+            super().update(found_inf)
+            self.scale = numpy.float32(self.scale)
+
+    verdict = lab(STEM).verdict("05.dynamic_loss_scaler", Scaler)
+    assert verdict.status == "passed", (verdict.message, verdict.difference)
 
 
 def test_ways_to_use_torchs_scaler_are_flagged_and_not_forbidden():
