@@ -25,7 +25,8 @@ from ampedu.exercises.clinic import (
 )
 from ampedu.exercises.plain import NotPlain
 
-MOVED = {"rtol": 2e-3, "atol": 1e-3}
+# About three times what right answers differ by that add in float16 in another order.
+MOVED = {"rtol": 4e-3, "atol": 1e-2}
 SECONDS = 15.0  # the first optimizer of a process loads much of torch
 EVIDENCE = {
     1: "no error; the updates are far too small. Who sees the gradients before they are divided by the scale?",
@@ -306,7 +307,7 @@ class GanStep:
     def run(self, answer, case):
         generator = linear(case["weights"][:4])
         critic = torch.nn.Sequential(linear(case["weights"][4:]))
-        optimizers, scaler = [sgd(case, generator, factor=4.0), sgd(case, critic, factor=4.0)], scaler_of(case)
+        optimizers, scaler = [sgd(case, generator, factor=8.0), sgd(case, critic, factor=8.0)], scaler_of(case)
 
         def steps():
             for noise, real in batches_of(case):
@@ -314,7 +315,7 @@ class GanStep:
                 real = torch.cat([real / 4, noise[:, :1]], dim=1)
                 answer(generator, critic, real, noise, loss_of(case), *optimizers, scaler)
 
-        return observed(case, [generator, critic], scaler, steps, factor=4.0)
+        return observed(case, [generator, critic], scaler, steps, factor=8.0)
 
     def describe(self, case):
         text = in_words(case).replace("gradients overflow", "gradients of the critic overflow")
@@ -326,7 +327,7 @@ class GanStep:
 class GradientPenalty:
     """A gradient penalty."""
 
-    tolerance = {"moved": {"rtol": 4e-3, "atol": 2e-3}, "penalties": {"rtol": 4e-3, "atol": 1e-4}}
+    tolerance = {"moved": {"rtol": 4e-3, "atol": 5e-3}, "penalties": {"rtol": 4e-3, "atol": 1e-4}}
 
     def cases(self, stream):
         # At the scale 1, a penalty that is not scaled is right: that tells it from one that has no effect.

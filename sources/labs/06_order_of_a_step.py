@@ -287,7 +287,7 @@ symptom("06.patient_10", patient_10)
 # | m | trainable parameters are float16 |
 # | n | the scale changes between two optimizers that share one backward |
 # | o | gradients are thrown away between backward and step |
-# | p | the scaler is never updated |
+# | p | `scaler.step` is called, and the scaler is never updated |
 
 
 # %% exercise="06.diagnoses"
@@ -975,4 +975,5 @@ with needs("06.gradient_penalty"):
 # examples](https://docs.pytorch.org/docs/stable/notes/amp_examples.html), with accumulation, penalties and several
 # optimizers.
 #
-# Back to [lesson 6](../notebooks/06_order_of_a_step.ipynb), or on to lesson 7, where memory and time are measured.
+# Back to [lesson 6](../notebooks/06_order_of_a_step.ipynb), or on to
+# [lesson 7](../notebooks/07_speed_and_memory.ipynb), where memory and time are measured.
