@@ -33,7 +33,8 @@ def predict(
     error for numbers, the mean without a target. accumulate: micro-batches in a step.
 
     The step is not the first one: the optimizer has its state. Not counted: what kernels and libraries allocate inside
-    an operation (workspaces), what the allocator adds in rounding, and the CUDA context. The model stays as it is.
+    an operation (workspaces), what the allocator adds in rounding, and the CUDA context. In "pure_bf16" the statistics
+    of norms count as bfloat16, as on a CPU; a GPU keeps them in float32. The model stays as it is.
     LedgerError: the model asks for values, which fake tensors do not have. ValueError, TypeError: a bad argument.
     """
     plan = planned(model, policy, device_policy, "cpu", optimizer, implementation, checkpoint, loss, accumulate)

@@ -280,7 +280,7 @@ class Block(nn.Module):
 # %% [markdown]
 # | operation | keeps for backward | under AMP on a GPU |
 # |---|---|---|
-# | `layer_norm` | its input; two float32 statistics for each row | runs in float32 |
+# | `layer_norm` | its input; two statistics for each row, always float32 on a GPU | runs in float32 |
 # | `linear` | its input | runs in bfloat16 |
 # | `@` | both factors | runs in bfloat16 |
 # | `softmax` | its result | runs in float32 |
@@ -371,7 +371,7 @@ class Convolutions(nn.Module):
 # | operation | keeps for backward | under AMP on a GPU |
 # |---|---|---|
 # | `conv2d` | its input | runs in bfloat16 |
-# | `batch_norm` | its input; two float32 statistics for each channel | takes and returns the dtype of its input |
+# | `batch_norm` | its input; two statistics for each channel, always float32 on a GPU | keeps the dtype of its input |
 # | `relu` | its result | runs in the dtype of its input |
 #
 # With padding 1, a side of n pixels becomes (n − 1) // stride + 1. The batch, weights, weight casts and running

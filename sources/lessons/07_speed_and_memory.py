@@ -846,8 +846,10 @@ def with_amp(x):
 
 
 # %% tags=["nbval-check-output", "C37"]
-print("compiled:         ", graph_dtypes(block, x), block[0].weight.dtype)
-print("compiled with AMP:", graph_dtypes(with_amp, x))
+plain, cast = graph_dtypes(block, x), graph_dtypes(with_amp, x)
+print("compiled:", plain, block[0].weight.dtype)
+print("compiled with AMP: bfloat16 among them:", "torch.bfloat16" in cast)
+assert plain == ["torch.float32"] and block[0].weight.dtype is torch.float32 and "torch.bfloat16" in cast
 
 # %% [markdown]
 # **Explain.** A compiled float32 model is a float32 model. What compiling does is to fuse operations into fewer

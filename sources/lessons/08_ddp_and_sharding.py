@@ -544,7 +544,7 @@ def sharded(seed):
 quiz("08.reduce_dtype")
 
 # %% [markdown]
-# Two more for the same start. A rank may own *nothing*: a layer with one output has one row, and rank 0 has it. An
+# Two more for the same start. A rank may own *nothing*: layers with one output have one row each, and rank 0 has it. An
 # infinity is put into its piece of the gradient. Rank 1 has no number to look at; does it skip?
 
 
@@ -553,17 +553,17 @@ def owns_nothing(seed):
     from torch.distributed.fsdp import fully_shard
 
     torch.manual_seed(seed)
-    net = nn.Linear(32, 1, bias=False).to(rank_device())
+    net = nn.Sequential(nn.Linear(32, 1, bias=False), nn.Linear(1, 1, bias=False)).to(rank_device())
     fully_shard(net)
     optimizer, scaler = loop_parts(net)
     scaler.scale(net(torch.randn(8, 32).to(rank_device())).square().mean()).backward()
-    piece = net.weight.grad.to_local()
-    piece.fill_(torch.inf)
+    pieces = [p.grad.to_local() for p in net.parameters()]
+    pieces[0].fill_(torch.inf)
     with CommLedger() as ledger:
         scaler.unscale_(optimizer)
         scaler.step(optimizer)
         scaler.update()
-    return {"numbers": piece.numel(), "next scale": scaler.get_scale(), "sent": ledger.bytes}
+    return {"numbers": sum(piece.numel() for piece in pieces), "next scale": scaler.get_scale(), "sent": ledger.bytes}
 
 
 # %% [markdown]
@@ -683,12 +683,13 @@ print("float16 at least 4 times better:", 4 * fp16[-1] < bf16[-1], "· float32 b
 # %% tags=["nbval-check-output", "C46", "R82", "R83"]
 for rank, found in enumerate(nothing):
     print(f"rank {rank}:", ", ".join(f"{name}: {value:g}" for name, value in found.items()))
-assert nothing[0]["numbers"] == 32 and nothing[1]["numbers"] == 0
+assert nothing[0]["numbers"] == 32 + 1 and nothing[1]["numbers"] == 0
 
 # %% [markdown]
 # Yes. Under FSDP ranks look at *different* numbers, so agreement must be made. The gradients are `DTensor`s, tensors
 # that know about their pieces; when `unscale_` asks whether one of them holds an infinity, they take the maximum of the
-# answers over all ranks. It costs one float32, 4 bytes, for this one layer, and a plain `GradScaler` suffices.
+# answers over all ranks. It costs one float32, 4 bytes, for both layers together (one for each dtype that gradients
+# have), and a plain `GradScaler` suffices.
 #
 # The older FSDP1 needs `ShardedGradScaler`, and this is where it went wrong: with CPU offload the answer was copied
 # before its reduction had ended, and only rank 0 skipped; and a rank without a piece raised "No inf checks were
