@@ -24,15 +24,16 @@ class GradingError(RuntimeError):
 
 def grade(
     lab, submissions, out, *, secret_file=None, roster=None, jobs=None, sandbox="auto", timeout=TIMEOUT,
-    memory=MEMORY_GIB, checkout=None, progress=None, executor=local, late_again=False,
+    memory=MEMORY_GIB, checkout=None, progress=None, say=None,
+    executor=local, late_again=False,
 ) -> Run:  # fmt: skip
     """Grade submissions and write OUT/run.json and OUT/results/ID.json; what did not change is taken over.
 
     lab: "01", a stem, or "all". submissions: a folder, a zip, or one notebook. secret_file: by default the user's own,
     made at first use. roster: a CSV file. jobs: processes. sandbox: "auto", "bwrap" or "none". timeout: seconds for a
     submission. memory: GiB for it. checkout: the course's repository. progress(done, total, Graded or None) is called
-    after each step. executor: see pool.local. late_again: do not take over what ran out of time. Raises GradingError
-    and the errors of course, ingest, secret, sandbox.
+    after each step, say(text) before what takes a while. executor: see pool.local. late_again: do not take over what
+    ran out of time. Raises GradingError and the errors of course, ingest, secret, sandbox.
     """
     started, began = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
     root = course.find(checkout)
@@ -53,7 +54,7 @@ def grade(
     pool = Pool(lambda count: executor(count, slot.configure, settings), jobs)
     try:
         with _locked(out):
-            proofs = _prove(pool, labs, root, key, hidden, kind)
+            proofs = _prove(pool, labs, root, key, hidden, kind, say or (lambda text: None))
             graded = _grade_all(pool, out, collected, labs, settings, progress, late_again)
             run = _write(out, labs, collected, graded, proofs, settings, {
                 "lab": str(lab), "jobs": jobs, "timeout": float(timeout), "memory": float(memory), "sandbox": sandbox,
@@ -123,7 +124,7 @@ def _old(out, id, late_again):
     return [lab for lab in labs if not (late_again and lab.status == "timeout")]
 
 
-def _prove(pool, labs, root, key, hidden, kind) -> list[Canary]:
+def _prove(pool, labs, root, key, hidden, kind, say) -> list[Canary]:
     """The sandbox keeps its promises, and known submissions get known points. Raises GradingError."""
     if kind == "bwrap":
         ((_, seen),) = pool.each(slot.probe, [(labs[0].stem, selftest.source(hidden))])
@@ -133,11 +134,13 @@ def _prove(pool, labs, root, key, hidden, kind) -> list[Canary]:
             raise GradingError(f"the sandbox does not protect this machine: {text}. See ampedu doctor --grading.")
     for lab in labs:
         if expected.load(lab, key) is None:
+            say(f"Computing the expected answers of {lab.stem}; they are kept for this secret.")
             ids = [ex.id for ex in of_stem(lab.stem)]
             items = {}
             for index, item in pool.each(slot.expect, [(lab, id) for id in ids]):
                 items[ids[index]] = _value(item)
             expected.save(lab, key, {id: items[id] for id in ids})
+    say("Grading the known submissions first.")
     proofs = [proof for lab in labs for proof in _canaries(pool, lab, canaries.submissions(lab, root))]
     return sorted(proofs, key=lambda proof: (proof.lab, proof.name))
 

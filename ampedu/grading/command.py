@@ -89,8 +89,9 @@ def _run(options):
     given = _given(options, ("roster", "jobs", "sandbox", "timeout", "memory"))
     with _Progress() as progress:
         run = batch.grade(
-            options.lab, options.submissions, options.out, secret_file=options.secret, progress=progress, **given
-        )
+            options.lab, options.submissions, options.out,
+            secret_file=options.secret, progress=progress, say=_say, **given,
+        )  # fmt: skip
     return _finished(run, options.out)
 
 
@@ -99,8 +100,12 @@ def _regrade(options):
 
     given = _given(options, ("jobs", "sandbox", "timeout", "memory"))
     with _Progress() as progress:
-        run = batch.regrade(options.out, secret_file=options.secret, progress=progress, **given)
+        run = batch.regrade(options.out, secret_file=options.secret, progress=progress, say=_say, **given)
     return _finished(run, options.out)
+
+
+def _say(text):
+    print(text, file=sys.stderr, flush=True)
 
 
 class _Progress:
@@ -108,7 +113,7 @@ class _Progress:
 
     def __enter__(self):
         self.bar, self.tenth = None, -1
-        print("Preparing: sandbox, expected answers, known submissions.", file=sys.stderr)
+        _say("Preparing.")
         return self
 
     def __call__(self, done, total, item):

@@ -146,7 +146,7 @@ def test_options_reach_the_batch(monkeypatch, tmp_path):
     monkeypatch.setattr(batch, "grade", grade)
     command.main(argparse.Namespace(step="run", lab="01", submissions="s", out="o", roster=None, secret="k", jobs=3,
                                     sandbox="bwrap", timeout=None, memory=2.0))  # fmt: skip
-    del seen["progress"]
+    del seen["progress"], seen["say"]
     assert seen == {"secret_file": "k", "jobs": 3, "sandbox": "bwrap", "memory": 2.0}
 
 
