@@ -181,7 +181,8 @@ def summary(run, students) -> str:
         exercises = sorted({group.exercise for group in run.equal})
         who = {student for group in run.equal for student in group.students}
         text = f"  answers of {len(who)} students equal the published solution or another student's, in "
-        lines.append(text + f"{', '.join(exercises)}: class.html lists them")
+        where = ", ".join(exercises) if len(exercises) < 12 else f"{len(exercises)} exercises"
+        lines.append(f"{text}{where}: class.html lists them")
     lines += [f"  not read: {item['file']}. {item['reason']}" for item in run.rejected]
     return "\n".join(lines)
 
