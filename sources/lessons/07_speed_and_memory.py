@@ -692,7 +692,7 @@ for name, keys in parts.items():
 # `aten::copy_` and `aten::empty_strided` are inside it. On a GPU each cast is a *launch* (`cudaLaunchKernel` in the
 # table) that takes longer than 64 × 64 numbers.
 #
-# As many, and not as fast. Compare the times of the products in the last two lines: on a CPU, 16-bit products are
+# As many, but are they as fast? Compare their times, in the last two lines. On a CPU, 16-bit products can be
 # another library's kernels, which may have more to prepare at each call than 64 × 64 numbers take to multiply. Then
 # the products themselves are slower, and no profile of the casts alone would tell you.
 #
