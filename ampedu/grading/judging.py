@@ -1,12 +1,13 @@
 """From what a sandbox gave back to points and words: the trusted half. Nothing of a submission runs here."""
 
+import ast
 import builtins
 import dataclasses
-import re
 
 import torch
 
 from ampedu.exercises import judge
+from ampedu.exercises.cells import parsed
 from ampedu.exercises.limits import TimeLimit, limited
 from ampedu.grading.answers import Answer
 from ampedu.grading.ingest import shown
@@ -15,8 +16,8 @@ from ampedu.grading.sandbox import DEFINITION_SECONDS, Observed
 
 JUDGE_SECONDS = 60.0
 _KNOWN = {name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, BaseException)}
-_KNOWN |= {"ForbiddenImport", "OutOfMemoryError", "JSONDecodeError", "ProcessEnded"}
-_NUMBER = re.compile(r"[-+]?\w*\d[\w.]*")
+_KNOWN |= {"ForbiddenImport", "OutOfMemoryError", "AcceleratorError", "_LinAlgError", "JSONDecodeError"}
+_ENDED = "Its process ended before it had answered."
 
 
 def missing(ex) -> ExerciseResult:
@@ -55,9 +56,16 @@ def judged(ex, item, answer: Answer, observed: Observed) -> ExerciseResult:
         result = _with_error(result, answer, details)
         if details["forbidden"]:
             return dataclasses.replace(result, message=_forbidden(ex, details["text"]))
+    elif observed.end == "crashed":
+        result = dataclasses.replace(result, error=shown(observed.reason, 700))
     if observed.reason and verdict.mutant is None:
-        return dataclasses.replace(result, message=f"{observed.reason} {verdict.message}")
+        return dataclasses.replace(result, message=f"{_reason(observed)} {verdict.message}")
     return result
+
+
+def _reason(observed):
+    """Why it ended, for the student: an answer can spell a secret input in its exit status or signal."""
+    return _ENDED if observed.ended else observed.reason
 
 
 def _about(answer, observed=None):
@@ -73,8 +81,8 @@ def _undefined(ex, answer, observed):
     found = observed.definition
     result = ExerciseResult(ex.id, ex.title, "failed", 0, ex.points, observed.end, "", **_about(answer, observed))
     if found is None and observed.end != "timeout":
-        text = f"The definition of {ex.answer} ended its process. {observed.reason}".strip()
-        return dataclasses.replace(result, message=text, end="crashed")
+        text = f"The definition of {ex.answer} ended its process. {_reason(observed)}".strip()
+        return dataclasses.replace(result, message=text, end="crashed", error=shown(observed.reason, 700))
     if found is None or "timeout" in found:
         text = f"The definition of {ex.answer} and what it needs did not finish in {DEFINITION_SECONDS:g} s."
         return dataclasses.replace(result, message=text, end="timeout")
@@ -91,22 +99,31 @@ def _forbidden(ex, text):
 
 
 def _with_error(result, answer, details):
-    """Both texts of an exception: the whole for the instructor, and what may be shown to the student."""
+    """Both texts of an exception: the whole for the instructor, and what may be shown to the student.
+
+    An answer chooses its exception, and may spell a secret input in its text or its name. So the student gets a name
+    from a closed list and a line of the own code; the text appears in `check`, whose cases are public.
+    """
+    number = details["lines"][-1] if details["lines"] else None
     lines = answer.source.splitlines()
-    place = ""
-    if details["lines"] and details["lines"][-1] <= len(lines):
-        number = details["lines"][-1]
-        place = f" In line {number} of the answer and what it needs: {lines[number - 1].strip()}"
-    name = details["error"] if details["error"] in _KNOWN else "an exception of your own"
-    text = f": {masked(details['text'], answer.source)}" if name == details["error"] and details["text"] else ""
-    error = shown(f"{details['error']}: {details['text']}{place}", 700)
-    return dataclasses.replace(result, error=error, student_error=shown(f"{name}{text}.{place}", 500))
+    code = f" In line {number}: {lines[number - 1].strip()}" if number is not None and number <= len(lines) else ""
+    name = f"`{details['error']}`" if details["error"] in _KNOWN else "an error of its own class"
+    place = _place(answer, number)
+    error = shown(f"{details['error']}: {details['text']}{code}", 700)
+    student = f"It raised {name}{place}. `check` shows the text of the error on the public cases."
+    return dataclasses.replace(result, error=error, student_error=shown(student, 500))
 
 
-def masked(text: str, source: str) -> str:
-    """An exception's text without numbers that do not stand in the source: they may come from a secret case."""
-    own = set(_NUMBER.findall(source))
-    return _NUMBER.sub(lambda match: match[0] if match[0] in own else "…", text[:300])
+def _place(answer, number):
+    """Where the code of the answer stands in its line ``number``: counted from the definition around it, or ""."""
+    tree = parsed(answer.source)
+    if number not in {getattr(node, "lineno", 0) for node in ast.walk(tree)}:  # an empty line could be a message
+        return ""
+    for node in tree.body:
+        named = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        if named and node.lineno <= number <= node.end_lineno:
+            return f" in line {number - node.lineno + 1} of `{node.name}`"
+    return f" in line {number} of what `{answer.name}` needs"
 
 
 def single_thread() -> None:

@@ -46,8 +46,8 @@ class ExerciseResult:
     "timeout" also if single cases were stopped. points: earned, an int from 0 to max_points, or None if end is "infra".
     message: one to three sentences for the student, free of secret inputs. mutant: name of the wrong answer that it
     equals on all cases, or None. error: the exception of the definition, or of the first case that differs: for the
-    instructor. student_error: the same for the student, with the line of the answer, numbers that are not in the answer
-    masked. rule: how the answer was found, "name", "check" or "marker", or "".
+    instructor. student_error: for the student, who must not read secret inputs out of it: its type from a closed list
+    and the number of the line. rule: how the answer was found, "name", "check" or "marker", or "".
     notes: remarks for the student, such as "defined twice". review: reasons why a person should look; they cost no
     points. answer_sha256: hash of the answer's AST (names of cells, comments and layout do not matter), or "".
     """

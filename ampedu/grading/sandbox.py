@@ -31,7 +31,8 @@ class Observed:
     definition: {} if the answer was defined, else {"timeout": s} or {"error", "text", "lines", "forbidden"}, or None if
     nothing came. outcomes: one for each case, as judge.observe gives them. details: for cases with an exception what
     ``definition`` has, else None. end: "ok", "timeout" or "crashed". reason: a sentence unless "ok". tampered: whether
-    bytes came that a worker does not write.
+    bytes came that a worker does not write. ended: whether the process ended by itself, so that ``reason`` holds a
+    status or signal that it chose.
     """
 
     definition: dict | None = None
@@ -40,6 +41,7 @@ class Observed:
     end: str = "ok"
     reason: str = ""
     tampered: bool = False
+    ended: bool = False
 
 
 class Sandbox:
@@ -262,7 +264,7 @@ def _explained(observed, reply, count, seconds, memory):
     elif observed.end == "crashed":
         ended = reply["ended"]
         how = f"by signal {ended['signal']}" if "signal" in ended else f"with status {ended.get('exit', 'unknown')}"
-        observed.reason = f"Its process ended {how} before it had answered."
+        observed.reason, observed.ended = f"Its process ended {how} before it had answered.", True
     elif observed.end == "timeout" and missing:
         observed.reason = "It did not stop when its time was over, and had to be killed."
     elif observed.end == "timeout":

@@ -45,7 +45,7 @@ def _exercise(ex, known, rng, skill):
     if kind in ("not started", "missing"):
         text = f"{ex.answer} is still the stub." if kind == "not started" else f"No cell defines {ex.answer}."
         return ExerciseResult(*shared, kind, 0, ex.points, "ok", text)
-    words = f"ValueError: <img src=x onerror=alert(1)> \u202e … In line 3 of the answer: return 1 / {ex.answer}"
+    words = f"It raised `ValueError` in line 3 of `{ex.answer}`. <img src=x onerror=alert(1)> \u202e"
     return ExerciseResult(
         *shared, "failed", 0, ex.points, "ok", "3 of 8 cases differ.", error=f"ValueError: {SECRET}",
         student_error=words if kind == "error" else "", rule="name", difference=secret,

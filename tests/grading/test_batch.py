@@ -89,7 +89,8 @@ def test_feedback_names_the_misconception_and_the_reason(done):
     wrong = exercise(done, "cyd", "01.decode")
     assert wrong.mutant == "bias_too_large" and "bias" in wrong.message and "2 times" in wrong.notes[0]
     assert wrong.difference.call.startswith("decode(") and wrong.difference.expected != wrong.difference.got
-    assert "status 1" in exercise(done, "dan", "01.ulp").message
+    ended = exercise(done, "dan", "01.ulp")
+    assert "process ended" in ended.message and "status 1" in ended.error
     assert exercise(done, "bob", "01.decode").verdict == "not started"
     assert exercise(done, "eve", "01.ulp").verdict == "missing"
     assert exercise(done, "eve", "01.decode").review == ["uses eval"]
