@@ -171,7 +171,7 @@ def test_places_that_are_no_submissions(tmp_path):
         with pytest.raises(SubmissionsError, match=problem):
             ingest.collect(tmp_path / name)
     (tmp_path / "empty/essay.pdf").write_text("x")
-    with pytest.raises(SubmissionsError, match="no notebook .* only essay.pdf"):
+    with pytest.raises(SubmissionsError, match=r"no notebook .* only essay\.pdf"):
         ingest.collect(tmp_path / "empty")
     with pytest.raises(SubmissionsError, match="cannot be opened"):
         ingest.collect(folder(tmp_path, "a.ipynb"), tmp_path / "no.csv")

@@ -29,7 +29,14 @@ def test_import_loads_nothing_heavy():
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["doctor", "--help"], ["reset", "--help"], ["grade", "--help"], ["grade", "run", "--help"], ["--version"]],
+    [
+        ["--help"],
+        ["doctor", "--help"],
+        ["reset", "--help"],
+        ["grade", "--help"],
+        ["grade", "run", "--help"],
+        ["--version"],
+    ],
 )
 def test_help_loads_no_torch(arguments):
     code = f"import ampedu.cli\ntry: ampedu.cli.main({arguments})\nexcept SystemExit as stop: assert stop.code == 0"
