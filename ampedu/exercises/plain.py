@@ -82,7 +82,7 @@ def _freeze_tensor(value, where, budget):
         )
     if value.dtype not in DTYPES.values():
         raise NotPlain(f"{where} is a tensor of dtype {value.dtype}; convert it with .to(…) to a real or integer dtype")
-    budget.tensor(where, value.numel(), value.dim())
+    budget.tensor(where, value.shape)
     return value.detach().clone(memory_format=torch.contiguous_format)
 
 
@@ -97,10 +97,12 @@ class _Budget:
         if self.nodes > MAX_NODES:
             raise NotPlain(f"the value has more than {MAX_NODES} elements")
 
-    def tensor(self, where, elements, dims):
+    def tensor(self, where, shape):
         self.tensors += 1
-        self.elements += elements
-        if self.tensors > MAX_TENSORS or self.elements > MAX_ELEMENTS or dims > MAX_DIMS:
+        self.elements += math.prod(shape)
+        # The dimensions of an empty tensor count too: it takes no memory, but no file could hold every such shape.
+        largest = max(self.elements, math.prod(size or 1 for size in shape))
+        if self.tensors > MAX_TENSORS or largest > MAX_ELEMENTS or len(shape) > MAX_DIMS:
             raise NotPlain(
                 f"{where} is too large: at most {MAX_TENSORS} tensors, {MAX_ELEMENTS} elements, {MAX_DIMS} dimensions"
             )

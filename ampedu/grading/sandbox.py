@@ -16,7 +16,6 @@ from ampedu.grading.confine import SandboxError
 
 START_SECONDS, STOP_SECONDS, GRACE, MOST_PATIENCE = 120.0, 15.0, 3.0, 4.0
 DEFINITION_SECONDS = 10.0
-MAX_UNIT = 96 << 20
 OUTCOMES = ({"value"}, {"error", "text"}, {"timeout"}, {"unsupported"})
 
 
@@ -305,7 +304,7 @@ class _Reader:
                 raise EOFError
             self.buffer += part
             self.total += len(part)
-            if self.total > MAX_UNIT:
+            if self.total > transport.MAX_UNIT:
                 raise ValueError("too many bytes")
         taken = bytes(self.buffer[:count])
         del self.buffer[:count]

@@ -13,6 +13,8 @@ from ampedu.exercises.tensorfile import read_tensors
 
 HEADER = struct.Struct("<QQ")
 MAX_JSON, MAX_TENSORS = 4 << 20, 40 << 20  # plain.MAX_ELEMENTS float64 numbers take 32 MiB
+MAX_UNIT = 96 << 20  # what the judge reads of one unit
+MAX_SENT = 80 << 20  # what a worker sends of values, so that there is room for the rest
 
 
 def pack(value) -> bytes:
@@ -45,7 +47,27 @@ def unpack(header: bytes, body: bytes):
 
 def send(fd: int, value) -> None:
     """Write one frame to a file descriptor."""
-    content = memoryview(pack(value))
+    _write(fd, pack(value))
+
+
+class Sender:
+    """Writes the frames of one unit, and a refusal in place of an outcome that the judge would not read to its end."""
+
+    def __init__(self, fd: int):
+        self.fd, self.left = fd, MAX_SENT
+
+    def __call__(self, value) -> None:
+        """Write one frame."""
+        content = pack(value)
+        text, binary = HEADER.unpack(content[: HEADER.size])
+        if text > MAX_JSON or binary > MAX_TENSORS or len(content) > self.left:
+            content = pack({"outcome": {"unsupported": "the value, or all values together, are too large"}})
+        self.left = max(0, self.left - len(content))
+        _write(self.fd, content)
+
+
+def _write(fd, content):
+    content = memoryview(content)
     while content:
         content = content[os.write(fd, content) :]
 

@@ -151,7 +151,7 @@ def _child(job_fd, result_fd, hello) -> None:
         cleaning.show_sizes()
         job = transport.receive(3)
         os.close(3)
-        observe(job, lambda message: transport.send(4, message))
+        observe(job, transport.Sender(4))
         status = 0
     finally:
         os._exit(status)

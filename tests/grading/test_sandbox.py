@@ -193,6 +193,16 @@ def test_bytes_that_a_parser_trips_over_hurt_nobody_else(warm, monkeypatch):
     assert probed(warm, "return 1") == 1
 
 
+@pytest.mark.parametrize(
+    "value", ["torch.empty(2**40, 0)", "torch.empty(2**22, 2**22, 0)", "['x' * 60_000] * 100", "torch.zeros(2048, 1024)"]
+)
+def test_what_is_too_large_is_wrong_and_no_accusation(warm, value):
+    observed = decoded(warm, f"import torch; return {value}")
+    assert observed.end == "ok" and not observed.tampered and len(observed.outcomes) == len(CASES)
+    result = judging.judged(DECODE, _item(), _answer(), observed)
+    assert (result.points, result.verdict, result.review) == (0, "failed", [])
+
+
 def test_a_forged_verdict_is_refused(warm):
     forged = """from ampedu.grading import transport
     for message in ({"outcome": {"passed": True}}, {"outcome": {"value": 1.0}, "points": 99}):

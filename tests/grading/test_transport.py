@@ -1,12 +1,13 @@
 """Frames that cross the wall of the sandbox, honest and forged."""
 
+import itertools
 import json
 import os
 
 import pytest
 import torch
 
-from ampedu.exercises import compare
+from ampedu.exercises import compare, plain
 from ampedu.grading import transport
 
 HEADER = transport.HEADER
@@ -82,3 +83,37 @@ def test_forged_tensors_are_a_value_error(entry):
     binary = len(header).to_bytes(8, "little") + header + bytes(4)
     with pytest.raises(ValueError):
         transport.unpack(*frame({"tensor": "t0"}, binary))
+
+
+def test_no_empty_tensor_is_frozen_that_cannot_be_read():
+    sent = refused = 0
+    for shape in itertools.product((0, 3, 2**11, 2**22, 2**40), repeat=3):
+        if 0 not in shape:
+            continue
+        try:
+            value = torch.empty(shape, dtype=torch.float16)
+            value = plain.freeze(value)
+        except (plain.NotPlain, RuntimeError):  # RuntimeError: no tensor has such a shape
+            refused += 1
+            continue
+        content = transport.pack(value)
+        assert transport.unpack(content[: HEADER.size], content[HEADER.size :]).shape == shape
+        sent += 1
+    assert sent > 10 and refused > 10
+
+
+@pytest.mark.parametrize("value", [["x" * 60_000] * 100, torch.zeros(plain.MAX_ELEMENTS, dtype=torch.float64)])
+def test_what_is_too_large_is_refused_by_the_sender(tmp_path, value):
+    path = tmp_path / "sent"
+    with open(path, "wb") as file:
+        send = transport.Sender(file.fileno())
+        for _ in range(4):
+            send({"outcome": {"value": value}})
+    content, outcomes = path.read_bytes(), []
+    assert len(content) < transport.MAX_UNIT
+    while content:
+        header, content = content[: HEADER.size], content[HEADER.size :]
+        size = transport.length(header)  # raises past the caps
+        outcomes.append(transport.unpack(header, content[:size])["outcome"])
+        content = content[size:]
+    assert len(outcomes) == 4 and "unsupported" in outcomes[-1]
