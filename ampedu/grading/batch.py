@@ -3,19 +3,18 @@
 import contextlib
 import dataclasses
 import os
-import shutil
-import tempfile
 import time
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
+from ampedu._facts import memory_bytes
 from ampedu.exercises import of_stem
-from ampedu.grading import canaries, course, expected, ingest, report, results, secret, selftest, similar, slot
+from ampedu.grading import canaries, course, expected, ingest, machine, report, results, secret, selftest, similar, slot
 from ampedu.grading.pool import Pool, default_jobs, local
 from ampedu.grading.results import Canary, ExerciseInfo, LabResult, Run, StudentResult
 
-TIMEOUT, MEMORY_GIB, LOCK_TRIES = 180.0, 4.0, 15
+TIMEOUT, LOCK_TRIES = 180.0, 15
 
 
 class GradingError(RuntimeError):
@@ -24,16 +23,17 @@ class GradingError(RuntimeError):
 
 def grade(
     lab, submissions, out, *, secret_file=None, roster=None, jobs=None, sandbox="auto", timeout=TIMEOUT,
-    memory=MEMORY_GIB, checkout=None, progress=None, say=None,
+    memory=None, checkout=None, progress=None, say=None,
     executor=local, late_again=False,
 ) -> Run:  # fmt: skip
     """Grade submissions and write OUT/run.json and OUT/results/ID.json; what did not change is taken over.
 
     lab: "01", a stem, or "all". submissions: a folder, a zip, or one notebook. secret_file: by default the user's own,
     made at first use. roster: a CSV file. jobs: processes. sandbox: "auto", "bwrap" or "none". timeout: seconds for a
-    submission. memory: GiB for it. checkout: the course's repository. progress(done, total, Graded or None) is called
-    after each step, say(text) before what takes a while. executor: see pool.local. late_again: do not take over what
-    ran out of time. Raises GradingError and the errors of course, ingest, secret, sandbox.
+    submission. memory: GiB for it; jobs and memory that are not given are made to fit this machine. checkout: the
+    course's repository. progress(done, total, Graded or None) is called after each step, say(text) before what takes a
+    while. executor: see pool.local. late_again: do not take over what ran out of time. Raises GradingError and the
+    errors of course, ingest, secret, sandbox.
     """
     started, began = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
     root = course.find(checkout)
@@ -47,23 +47,21 @@ def grade(
     key = secret.read(key_file)
     hidden = [*course.answer_keys(root), key_file, submissions, out, *([Path(roster)] if roster else [])]
     kind = selftest.choose(sandbox, hidden)
-    jobs = max(1, int(jobs or default_jobs()))
-    scratch = tempfile.mkdtemp(prefix="ampedu-grading-")
-    os.chmod(scratch, 0o755)
-    settings = slot.Settings(kind, key, secret.secret_id(key), float(timeout), int(memory * 2**30), scratch)
-    pool = Pool(lambda count: executor(count, slot.configure, settings), jobs)
-    try:
+    say = say or (lambda text: None)
+    jobs, memory = _fitting(jobs, memory, say)
+    with machine.scratch() as scratch, contextlib.ExitStack() as stack:
+        settings = slot.Settings(kind, key, secret.secret_id(key), float(timeout), int(memory * 2**30), scratch)
+        pool = Pool(lambda count: executor(count, slot.configure, settings), jobs)
+        stack.callback(pool.stop)
         with _locked(out):
-            proofs = _prove(pool, labs, root, key, hidden, kind, say or (lambda text: None))
+            machine.tidy()  # after the processes of a run that was killed have ended
+            proofs = _prove(pool, labs, root, key, hidden, settings, say)
             graded = _grade_all(pool, out, collected, labs, settings, progress, late_again)
             run = _write(out, labs, collected, graded, proofs, settings, {
                 "lab": str(lab), "jobs": jobs, "timeout": float(timeout), "memory": float(memory), "sandbox": sandbox,
                 "roster": os.path.abspath(roster) if roster else None, "secret_file": os.path.abspath(key_file),
             }, submissions, began, started)  # fmt: skip
             report.write(out)
-    finally:
-        pool.stop()
-        shutil.rmtree(scratch, ignore_errors=True)
     return run
 
 
@@ -80,6 +78,16 @@ def regrade(out, **changes) -> Run:
     names = ("roster", "jobs", "timeout", "memory", "sandbox", "secret_file")
     options = {name: run.options[name] for name in names} | {k: v for k, v in changes.items() if v is not None}
     return grade(run.options["lab"], run.submissions, out, late_again=True, **options)
+
+
+def _fitting(jobs, memory, say):
+    try:
+        jobs, memory, text = machine.fit(jobs and int(jobs), memory, memory_bytes(), default_jobs())
+    except machine.TooMuch as error:
+        raise GradingError(str(error)) from None
+    if text:
+        say(text)
+    return jobs, memory
 
 
 def _check_out(out, submissions, labs):
@@ -124,9 +132,9 @@ def _old(out, id, late_again):
     return [lab for lab in labs if not (late_again and lab.status == "timeout")]
 
 
-def _prove(pool, labs, root, key, hidden, kind, say) -> list[Canary]:
+def _prove(pool, labs, root, key, hidden, settings, say) -> list[Canary]:
     """The sandbox keeps its promises, and known submissions get known points. Raises GradingError."""
-    if kind == "bwrap":
+    if settings.kind == "bwrap":
         ((_, seen),) = pool.each(slot.probe, [(labs[0].stem, selftest.source(hidden))])
         failed = [row for row in selftest.rows(_value(seen)) if not row.ok]
         if failed:
@@ -141,24 +149,22 @@ def _prove(pool, labs, root, key, hidden, kind, say) -> list[Canary]:
                 items[ids[index]] = _value(item)
             expected.save(lab, key, {id: items[id] for id in ids})
     say("Grading the known submissions first.")
-    proofs = [proof for lab in labs for proof in _canaries(pool, lab, canaries.submissions(lab, root))]
+    chosen = {lab: canaries.submissions(lab, root, settings.scratch) for lab in labs}
+    proofs = [proof for lab, birds in chosen.items() for proof in _canaries(pool, lab, birds)]
     return sorted(proofs, key=lambda proof: (proof.lab, proof.name))
 
 
 def _canaries(pool, lab, chosen):
     """Grade the known submissions of a lab; those that the machine was too busy for once more, one after the other."""
-    try:
-        found = [_value(item) for _, item in sorted(pool.each(slot.grade, [(bird, [lab], []) for *_, bird in chosen]))]
-        for (name, points, bird), item in zip(chosen, found, strict=True):
-            result = item.result
-            if result.score != points and result.status in ("timeout", "infra"):
-                ((_, item),) = pool.each(slot.grade, [(bird, [lab], [])])
-                result = _value(item).result
-            if result.score != points:
-                raise GradingError(_surprise(lab, name, points, result))
-            yield Canary(lab.stem, name, points, result.score, result.status)
-    finally:
-        Path(chosen[-1][2].path).unlink(missing_ok=True)
+    found = [_value(item) for _, item in sorted(pool.each(slot.grade, [(bird, [lab], []) for *_, bird in chosen]))]
+    for (name, points, bird), item in zip(chosen, found, strict=True):
+        result = item.result
+        if result.score != points and result.status in ("timeout", "infra"):
+            ((_, item),) = pool.each(slot.grade, [(bird, [lab], [])])
+            result = _value(item).result
+        if result.score != points:
+            raise GradingError(_surprise(lab, name, points, result))
+        yield Canary(lab.stem, name, points, result.score, result.status)
 
 
 def _value(item):

@@ -55,9 +55,9 @@ def hostile(lab: Lab, course: Path) -> bytes:
     return json.dumps({"cells": cells, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}).encode()
 
 
-def submissions(lab: Lab, course: Path) -> list[tuple[str, int, Submission]]:
-    """Name, expected points and submission of each; the hostile one is a new temporary file that the caller removes."""
-    fd, path = tempfile.mkstemp(prefix="ampedu-canary-", suffix=".ipynb")
+def submissions(lab: Lab, course: Path, scratch: str) -> list[tuple[str, int, Submission]]:
+    """Name, expected points and submission of each; the hostile one is a new file in the folder ``scratch``."""
+    fd, path = tempfile.mkstemp(prefix="canary-", suffix=".ipynb", dir=scratch)
     with os.fdopen(fd, "wb") as file:
         file.write(hostile(lab, course))
     most = sum(ex.points for ex in of_stem(lab.stem))

@@ -38,10 +38,10 @@ def add(commands) -> None:
 
 def _options(parser):
     parser.add_argument("--secret", metavar="FILE", help="draws the cases; by default your own, made at first use")
-    parser.add_argument("--jobs", type=_positive(int), metavar="N", help="processes; by default one for each core")
+    parser.add_argument("--jobs", type=_positive(int), metavar="N", help="processes; default: one a core, if they fit")
     parser.add_argument("--sandbox", choices=("auto", "bwrap", "none"), help="none runs submissions unprotected")
     parser.add_argument("--timeout", type=_positive(float), metavar="S", help="seconds for a submission; default 180")
-    parser.add_argument("--memory", type=_positive(float), metavar="GIB", help="memory for a submission; default 4")
+    parser.add_argument("--memory", type=_positive(float), metavar="GIB", help="for a submission; default 4 if it fits")
 
 
 def _positive(kind):

@@ -5,10 +5,11 @@ import tempfile
 from ampedu.exercises import data, of_stem, stems
 from ampedu.exercises.stream import PUBLIC
 from ampedu.grading import notebook, selftest, slot
-from ampedu.grading.batch import MEMORY_GIB, TIMEOUT
+from ampedu.grading.batch import TIMEOUT
 from ampedu.grading.confine import SandboxError
 from ampedu.grading.course import Lab
 from ampedu.grading.ingest import Submission, shown
+from ampedu.grading.machine import MEMORY_GIB
 from ampedu.grading.results import LabResult
 
 
