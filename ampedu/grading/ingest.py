@@ -110,8 +110,8 @@ def collect(source, roster=None, labs=()) -> Collected:
         if item is None:
             rejected.append({"file": shown(name), "reason": "It is not a notebook (.ipynb)."})
             continue
-        row = by_file.get(name) or by_file.get(name.rpartition("/")[2]) or by_lms.get(item.student_id)
-        row = row or by_id.get(item.student_id)
+        # By the whole name: "lab.ipynb" in the roster is one student's, not that of everybody's folder.
+        row = by_file.get(name) or by_lms.get(item.student_id) or by_id.get(item.student_id)
         if row is not None:
             item = replace(item, student_id=row["student_id"], name=shown(row.get("name") or item.name))
         submissions.append(item)
@@ -227,7 +227,7 @@ def _columns(columns):
 
 
 def read_roster(path) -> list[dict[str, str]]:
-    """Rows of roster.csv: ``student_id``, and optionally ``name``, ``file`` (of the submission), ``lms_id``.
+    """Rows of roster.csv: ``student_id``, and optionally ``name``, ``file`` (the submission, with folders), ``lms_id``.
 
     Other columns are left alone, unless they look like one of these. Raises SubmissionsError, naming the line.
     """

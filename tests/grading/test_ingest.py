@@ -146,6 +146,15 @@ def test_roster_maps_files_and_lms_ids_and_names_the_absent(tmp_path):
     assert found.names == {"ann": "Ann A", "jane": "Jane D", "zoe": "Zoë"}
 
 
+def test_a_bare_file_name_in_the_roster_is_not_the_file_in_everybodys_folder(tmp_path):
+    root = folder(tmp_path, "lab.ipynb", "bob/lab.ipynb", "cyd/lab.ipynb", "dan/other.ipynb")
+    found = ingest.collect(root, roster(tmp_path, "student_id,file\nann,lab.ipynb\neve,dan/other.ipynb\n"))
+    seen = sorted((item.student_id, item.shown) for item in found.submissions)
+    assert seen == [
+        ("ann", "lab.ipynb"), ("bob", "bob/lab.ipynb"), ("cyd", "cyd/lab.ipynb"), ("eve", "dan/other.ipynb"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
