@@ -194,7 +194,8 @@ def test_bytes_that_a_parser_trips_over_hurt_nobody_else(warm, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "value", ["torch.empty(2**40, 0)", "torch.empty(2**22, 2**22, 0)", "['x' * 60_000] * 100", "torch.zeros(2048, 1024)"]
+    "value",
+    ["torch.empty(2**40, 0)", "torch.empty(2**22, 2**22, 0)", "['x' * 60_000] * 100", "torch.zeros(2048, 1024)"],
 )
 def test_what_is_too_large_is_wrong_and_no_accusation(warm, value):
     observed = decoded(warm, f"import torch; return {value}")
