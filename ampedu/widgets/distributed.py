@@ -5,7 +5,7 @@ import html
 from ampedu.distributed.paper import step_time
 from ampedu.plots.distributed import RANKS, count, step_scaling
 from ampedu.widgets.output import BOX, show, toolkit
-from ampedu.widgets.redrawn import Redrawn
+from ampedu.widgets.panel import Panel
 
 CHOICES = {
     "parameters": (1e7, 2.5e7, 1e8, 1.24e8, 3.5e8, 1e9, 3e9, 7e9, 1.3e10, 7e10),
@@ -32,7 +32,7 @@ def step_explorer(
             raise ValueError(f"{name} is {number!r}: the slider has {', '.join(f'{n:g}' for n in CHOICES[name])}")
     first = picture(**numbers, overlap=bool(overlap))
     widgets = toolkit()
-    view = Shell(numbers, bool(overlap), first, widgets).view if widgets else None
+    view = panel(numbers, bool(overlap), first, widgets).view if widgets else None
     words = html.escape(verdict(**numbers, overlap=bool(overlap)))
     note = "Run the cell to drag the parameters, the bandwidth, the compute time and the latency."
     static = f'<div style="{BOX}">{first.html()}<p><strong>{words}</strong></p><p>{note}</p></div>'
@@ -59,40 +59,13 @@ def verdict(parameters, bandwidth, compute, latency, overlap) -> str:
     return f"{sent}, and waits {waits} for them; 16-bit gradients make the step {saved:.0%} shorter."
 
 
-class Shell:
-    """The live explorer on plain ipywidgets: four sliders that work by keyboard, and a checkbox."""
-
-    def __init__(self, numbers: dict, overlap: bool, first, widgets):
-        self.sliders = {
-            name: widgets.SelectionSlider(
-                options=[(label(name, choice), choice) for choice in CHOICES[name]],
-                value=number,
-                description=name,
-                style={"description_width": "6em"},
-                layout=widgets.Layout(width="min(100%, 34em)"),
-            )
-            for name, number in numbers.items()
-        }
-        self.overlap = widgets.Checkbox(value=overlap, description="send during the backward pass", indent=False)
-        drawn = Redrawn(first, widgets)
-        self.image, self.words, self.verdict = drawn.image, drawn.words, widgets.HTML("")
-        controls = [*self.sliders.values(), self.overlap]
-        self.view = widgets.VBox([*controls, self.image, self.words, self.verdict])
-        self._say()
-        for control in controls:
-            control.observe(lambda _change: self._redraw(drawn), names="value")
-
-    @property
-    def chosen(self) -> dict:
-        """The numbers and the overlap, as the controls stand."""
-        return {name: slider.value for name, slider in self.sliders.items()} | {"overlap": self.overlap.value}
-
-    def _redraw(self, drawn) -> None:
-        drawn.draw(lambda: picture(**self.chosen))
-        self._say()
-
-    def _say(self) -> None:
-        self.verdict.value = f"<strong>{html.escape(verdict(**self.chosen))}</strong>"
+def panel(numbers: dict, overlap: bool, first, widgets) -> Panel:
+    """The live explorer, starting from these numbers and the picture of them."""
+    sliders = {
+        name: ([(label(name, choice), choice) for choice in CHOICES[name]], number) for name, number in numbers.items()
+    }
+    choice = ("overlap", "send during the backward pass", overlap)
+    return Panel(sliders, choice, picture, verdict, first, widgets)
 
 
 def label(name: str, number: float) -> str:

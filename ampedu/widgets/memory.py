@@ -6,7 +6,7 @@ from ampedu.memory.formulas import VOCABULARY, transformer_peak
 from ampedu.memory.ledger import mib
 from ampedu.plots.memory import memory_bars
 from ampedu.widgets.output import BOX, show, toolkit
-from ampedu.widgets.redrawn import Redrawn
+from ampedu.widgets.panel import Panel
 
 CHOICES = {
     "batch": tuple(2**k for k in range(9)),
@@ -32,7 +32,7 @@ def memory_explorer(
             raise ValueError(f"{name} is {size!r}: the slider has {', '.join(map(str, CHOICES[name]))}")
     first = picture(**sizes, checkpoint=bool(checkpoint))
     widgets = toolkit()
-    view = Shell(sizes, bool(checkpoint), first, widgets).view if widgets else None
+    view = panel(sizes, bool(checkpoint), first, widgets).view if widgets else None
     words = html.escape(verdict(**sizes, checkpoint=bool(checkpoint)))
     note = "Run the cell to drag batch, sequence, width and depth."
     static = f'<div style="{BOX}">{first.html()}<p><strong>{words}</strong></p><p>{note}</p></div>'
@@ -58,37 +58,8 @@ def verdict(checkpoint: bool, **sizes) -> str:
     )
 
 
-class Shell:
-    """The live explorer on plain ipywidgets: four sliders that work by keyboard, and a checkbox."""
-
-    def __init__(self, sizes: dict[str, int], checkpoint: bool, first, widgets):
-        self.sliders = {
-            name: widgets.SelectionSlider(
-                options=CHOICES[name],
-                value=size,
-                description=name,
-                style={"description_width": "5.5em"},
-                layout=widgets.Layout(width="min(100%, 32em)"),
-            )
-            for name, size in sizes.items()
-        }
-        self.checkpoint = widgets.Checkbox(value=checkpoint, description="checkpoint every layer", indent=False)
-        drawn = Redrawn(first, widgets)
-        self.image, self.words, self.verdict = drawn.image, drawn.words, widgets.HTML("")
-        controls = [*self.sliders.values(), self.checkpoint]
-        self.view = widgets.VBox([*controls, self.image, self.words, self.verdict])
-        self._say()
-        for control in controls:
-            control.observe(lambda _change: self._redraw(drawn), names="value")
-
-    @property
-    def chosen(self) -> dict:
-        """The sizes and the choice of checkpointing, as the controls stand."""
-        return {name: slider.value for name, slider in self.sliders.items()} | {"checkpoint": self.checkpoint.value}
-
-    def _redraw(self, drawn) -> None:
-        drawn.draw(lambda: picture(**self.chosen))
-        self._say()
-
-    def _say(self) -> None:
-        self.verdict.value = f"<strong>{html.escape(verdict(**self.chosen))}</strong>"
+def panel(sizes: dict[str, int], checkpoint: bool, first, widgets) -> Panel:
+    """The live explorer, starting from these sizes and the picture of them."""
+    sliders = {name: (CHOICES[name], size) for name, size in sizes.items()}
+    choice = ("checkpoint", "checkpoint every layer", checkpoint)
+    return Panel(sliders, choice, picture, verdict, first, widgets)

@@ -89,10 +89,10 @@ def test_explorer_has_a_picture_words_and_a_live_view(shown, monkeypatch):
 
 def test_dragging_follows_the_formulas():
     sizes = {"batch": 1, "sequence": 16, "width": 256, "depth": 2}
-    live = memory.Shell(sizes, False, memory.picture(**sizes, checkpoint=False), output.toolkit())
+    live = memory.panel(sizes, False, memory.picture(**sizes, checkpoint=False), output.toolkit())
     before = live.verdict.value
     live.sliders["batch"].value = 256
-    live.checkpoint.value = True
+    live.checkbox.value = True
     assert live.chosen == {**sizes, "batch": 256, "checkpoint": True}
     peaks = [mib(transformer_peak(256, 16, 256, 2, policy, True).bytes) for policy in POLICIES]
     assert all(peak in live.words.value for peak in peaks)

@@ -31,13 +31,13 @@ def test_without_ipywidgets_the_static_version_is_shown(shown, monkeypatch):
 
 def test_every_control_redraws_the_picture_and_the_verdict():
     numbers = {"parameters": 1e9, "bandwidth": 100, "compute": 500, "latency": 0}
-    live = distributed.Shell(numbers, True, distributed.picture(**numbers, overlap=True), output.toolkit())
+    live = distributed.panel(numbers, True, distributed.picture(**numbers, overlap=True), output.toolkit())
     for name, value in (("latency", 50), ("parameters", 7e9), ("bandwidth", 10), ("compute", 20)):
         before = live.image.value, live.verdict.value
         live.sliders[name].value = value
         assert live.image.value != before[0] and live.verdict.value != before[1], name
     before = live.image.value
-    live.overlap.value = False
+    live.checkbox.value = False
     assert live.image.value != before
 
 
