@@ -175,7 +175,8 @@ def main():
             lines.append(
                 f"{lab:<26}{'nbgrader':<10}{options.nbgrader_copies:>7}{seconds:>9.1f}{rate:>12.1f}{rate:>10.1f}"
             )
-            lines.append(f"{'':<26}per core {own / rate:.1f} times nbgrader; its scores (points, most): {scores}")
+            rough = f"{own / rate:.1f} times nbgrader (a rough figure on a shared machine)"
+            lines.append(f"{'':<26}per core {rough}; its scores (points, most): {scores}")
             print("\n".join(lines[-3:]), flush=True)
     text = "\n".join(lines)
     print("\n" + text)
