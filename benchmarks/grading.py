@@ -12,6 +12,7 @@ Memory per job: the largest sum of proportional sizes (PSS) of a slot, its worke
 import argparse
 import contextlib
 import datetime
+import json
 import os
 import shutil
 import subprocess
@@ -98,8 +99,11 @@ def environment(place: Path) -> Path:
     return place / "bin/python"
 
 
-def theirs(python: Path, lab: str, count: int, place: Path):
-    """(seconds, scores): of `nbgrader autograde` for all submissions of one assignment."""
+def theirs(python: Path, lab: str, submitted: dict[str, Path], place: Path):
+    """(seconds, scores) of `nbgrader autograde` for all submissions of one assignment.
+
+    submitted: the notebook of each student. scores: (points, most) of each student.
+    """
     site = ":".join(dict.fromkeys(str(Path(module.__file__).parents[1]) for module in (ampedu, torch)))
     variables = os.environ | {
         "PATH": f"{python.parent}:{os.environ['PATH']}",
@@ -127,20 +131,22 @@ def theirs(python: Path, lab: str, count: int, place: Path):
         return done
 
     nbgrader("generate_assignment", lab, "--force")
-    for number in range(count):
-        target = place / "submitted" / f"s{number:03}" / lab
+    for student, path in submitted.items():
+        target = place / "submitted" / student / lab
         target.mkdir(parents=True)
-        shutil.copy(ROOT / f"solutions/{lab}.ipynb", target)
+        shutil.copy(path, target)
     began = time.perf_counter()
     nbgrader("autograde", lab)
     seconds = time.perf_counter() - began
     code = (
+        "import json\n"
         "from nbgrader.api import Gradebook\n"
-        f"with Gradebook('sqlite:///gradebook.db') as book:\n"
-        f"    print(*sorted({{(s.score, s.max_score) for s in book.assignment_submissions({lab!r})}}))\n"
+        "with Gradebook('sqlite:///gradebook.db') as book:\n"
+        f"    found = book.assignment_submissions({lab!r})\n"
+        "    print(json.dumps({one.student.id: (one.score, one.max_score) for one in found}))\n"
     )
     told = subprocess.run([python, "-c", code], cwd=place, env=variables, capture_output=True, text=True, check=True)
-    return seconds, told.stdout.strip()
+    return seconds, {student: tuple(score) for student, score in json.loads(told.stdout.splitlines()[-1]).items()}
 
 
 def main():
@@ -170,13 +176,15 @@ def main():
                 f"{lab:<26}{'ampedu':<10}{options.copies:>7}{seconds:>9.1f}{rate:>12.0f}{own:>10.0f}"
                 f"{size / 2**20:>11.0f}"
             )
-            seconds, scores = theirs(python, lab, options.nbgrader_copies, top / f"nbgrader-{lab}")
+            given = {f"s{number:03}": ROOT / f"solutions/{lab}.ipynb" for number in range(options.nbgrader_copies)}
+            seconds, scores = theirs(python, lab, given, top / f"nbgrader-{lab}")
             rate = 60 * options.nbgrader_copies / seconds
             lines.append(
                 f"{lab:<26}{'nbgrader':<10}{options.nbgrader_copies:>7}{seconds:>9.1f}{rate:>12.1f}{rate:>10.1f}"
             )
+            told = " ".join(map(str, sorted(set(scores.values()))))
             rough = f"{own / rate:.1f} times nbgrader (a rough figure on a shared machine)"
-            lines.append(f"{'':<26}per core {rough}; its scores (points, most): {scores}")
+            lines.append(f"{'':<26}per core {rough}; its scores (points, most): {told}")
             print("\n".join(lines[-3:]), flush=True)
     text = "\n".join(lines)
     print("\n" + text)
