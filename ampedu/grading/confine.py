@@ -12,6 +12,7 @@ from ampedu.grading import launcher
 
 SCRATCH_BYTES = 64 << 20
 SHARED = ("/nix/store", "/gnu/store", "/usr/lib", "/usr/lib64", "/usr/lib32", "/usr/bin")
+COVERED = ("/tmp", "/dev", "/proc", "/course")  # the sandbox puts something else there: what lies below is moved
 SHARED_LINKS = ("/lib", "/lib64", "/lib32", "/bin")
 NEEDED = ("torch", "numpy", "safetensors")
 _BOOT = (
@@ -26,16 +27,23 @@ class SandboxError(RuntimeError):
 
 @dataclass(frozen=True)
 class View:
-    """What the worker sees of this machine.
+    """What the worker sees of this machine, by the real paths outside.
 
-    python: the interpreter. binds: folders, by their own real paths. sites: those that hold packages. masked: folders
-    inside of them that must look empty.
+    python: the interpreter. binds: folders. sites: those that hold packages. masked: folders inside of them that must
+    look empty.
     """
 
     python: str
     binds: tuple[str, ...]
     sites: tuple[str, ...]
     masked: tuple[str, ...]
+
+    def inside(self, path: str) -> str:
+        """Where a path below one of ``binds`` is found inside bubblewrap: at its own place, unless that is covered."""
+        for number, bind in enumerate(self.binds):
+            if _inside(path, bind) and any(_inside(bind, place) for place in COVERED):
+                return f"/seen/{number}{path.removeprefix(bind)}"
+        return path
 
 
 def view() -> View:
@@ -83,8 +91,11 @@ def environment() -> dict[str, str]:
 
 def plain_command(seen: View, stage: Path, fd: int) -> list[str]:
     """The command of a worker without a sandbox."""
-    paths = ":".join([str(stage), *seen.sites])
-    return [seen.python, "-I", "-S", "-B", "-c", _BOOT, paths, str(fd)]
+    return _worker(seen.python, [str(stage), *seen.sites], fd)
+
+
+def _worker(python, folders, fd):
+    return [python, "-I", "-S", "-B", "-c", _BOOT, ":".join(folders), str(fd)]
 
 
 def bwrap_command(seen: View, stage: Path, fd: int, filter_fd: int | None = None) -> list[str]:
@@ -102,17 +113,18 @@ def bwrap_command(seen: View, stage: Path, fd: int, filter_fd: int | None = None
     for name, value in environment().items():
         command += ["--setenv", name, value]
     for path in seen.binds:
-        command += ["--ro-bind", folders[path], path]
+        command += ["--ro-bind", folders[path], seen.inside(path)]
     for link in SHARED_LINKS:
         if os.path.islink(link):
             command += ["--symlink", os.readlink(link), link]
-    for path in seen.masked:
+    for path in map(seen.inside, seen.masked):
         command += ["--tmpfs", path, "--remount-ro", path]
     size = ["--size", str(SCRATCH_BYTES), "--tmpfs"]
     command += ["--ro-bind", course, "/course", "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]
     command += ["--dev", "/dev", *size, "/dev/shm", "--remount-ro", "/dev", *size, "/tmp", "--chdir", "/tmp"]
     command += ["--seccomp", str(filter_fd)] if filter_fd is not None else []
-    command += ["--cap-drop", "ALL", "--remount-ro", "/", "--", *plain_command(seen, Path("/course"), fd)]
+    worker = _worker(seen.inside(seen.python), ["/course", *map(seen.inside, seen.sites)], fd)
+    command += ["--cap-drop", "ALL", "--remount-ro", "/", "--", *worker]
     if not root:
         return command
     job = {"folders": [*folders.items(), (str(stage), course)], "command": command}

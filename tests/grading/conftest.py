@@ -1,7 +1,9 @@
 """Notebooks made on the spot, one warm sandbox for all tests that need one, and a secret and a cache of their own."""
 
 import json
+import os
 import shutil
+import subprocess
 import sys
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -10,7 +12,6 @@ import pytest
 
 from ampedu.exercises import of_stem
 from ampedu.grading import slot, stage
-from ampedu.grading.confine import SandboxError
 from ampedu.grading.sandbox import Sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,11 +36,11 @@ def why_no_sandbox() -> str:
     """The reason why bubblewrap cannot be used here, or ""."""
     if sys.platform != "linux" or shutil.which("bwrap") is None:
         return "bubblewrap is not installed: apt install bubblewrap"
-    try:
-        with Sandbox("bwrap", ()) as tried:
-            tried.start()
-    except SandboxError as error:
-        return str(error)
+    user = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+    bare = ["bwrap", "--unshare-user", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "/bin/true"]
+    tried = subprocess.run(bare, capture_output=True, text=True, cwd="/", **user)
+    if tried.returncode:
+        return f"bubblewrap does not work on this machine: {tried.stderr.strip()}"
     return ""
 
 

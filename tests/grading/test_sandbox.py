@@ -1,8 +1,10 @@
 """The sandbox: what a submission cannot see or do, what ends it, and that nothing of it is left for the next one."""
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -418,6 +420,26 @@ def test_none_grades_with_the_same_steps(tmp_path):
         assert decoded(sandbox, "os._exit(3)").end == "crashed"
         assert len(decoded(sandbox, "return 1.0").outcomes) == len(CASES)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_environment_in_the_temporary_folder_is_seen(bwrap, tmp_path, monkeypatch):
+    site = Path(tempfile.mkdtemp(dir="/tmp"))  # the sandbox has a scratch folder of its own there
+    try:
+        (site / "in_tmp.py").write_text("FOUND = 42")
+        (site / "ampedu").mkdir()
+        (site / "ampedu" / "key.py").write_text("")
+        for path in (site, *site.rglob("*")):
+            path.chmod(0o755)
+        seen = confine.view()
+        more = confine.View(seen.python, (*seen.binds, str(site)), (*seen.sites, str(site)), (f"{site}/ampedu",))
+        monkeypatch.setattr(confine, "view", lambda: more)
+        with Sandbox("bwrap", [LAB], folder=tmp_path) as sandbox:
+            assert probed(sandbox, "import in_tmp; return in_tmp.FOUND") == 42
+            masked = more.inside(more.masked[0])
+            looks = f"import os; return [os.path.exists({str(site)!r}), os.listdir({masked!r})]"
+            assert probed(sandbox, looks) == [False, []]
+    finally:
+        shutil.rmtree(site)
 
 
 def test_answers_in_a_folder_that_the_sandbox_shows_are_refused(monkeypatch):
