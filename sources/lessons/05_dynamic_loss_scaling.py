@@ -167,7 +167,6 @@ for there in ("cuda", "cpu"):
     print(there, probe(operations, (4, 4), (4, 4), device=there, dtype=torch.float16))
 
 # %% [markdown]
-#
 # ## 5.2 One number
 #
 # A gradient is linear in the loss. Multiply the loss by $S$, and every gradient on the way back is $S$ times as large,
