@@ -40,10 +40,9 @@ class View:
 
     def inside(self, path: str) -> str:
         """Where a path below one of ``binds`` is found inside bubblewrap: at its own place, unless that is covered."""
-        for number, bind in enumerate(self.binds):
-            if _inside(path, bind) and any(_inside(bind, place) for place in COVERED):
-                return f"/seen/{number}{path.removeprefix(bind)}"
-        return path
+        holders = [bind for bind in self.binds if _inside(path, bind)]
+        covered = any(_inside(bind, place) for bind in holders for place in COVERED)
+        return f"/seen{path}" if covered else path
 
 
 def view() -> View:
